@@ -152,22 +152,17 @@ def recorded_workload(record: Record, *, folded: bool = False) -> Workload:
 
     Circuits follow its collectives if its groups are not those that Opus knows.
     """
-    whole, record = record, fold(record) if folded else record
-    program = record.program()
-    check(program)
-    stages = max(record.stages) + 1
-    return Workload(
-        name=record.name,
-        description=f"{record.name}: step {record.step} of a PyTorch script, {whole.ranks} ranks",
-        program=program,
-        parallelism=Parallelism(pp=stages, dp=max(1, program.ranks // stages)),
-        servers=program.ranks // record.gpus_per_server,
-        gpus_per_server=record.gpus_per_server,
-        ports_per_gpu=2,
+    built = fold(record) if folded else record
+    workload = workload_of(Reading(f"step {record.step} of a script", built.program()), built.gpus_per_server)
+    stages = max(built.stages) + 1
+    return replace(
+        workload,
+        description=f"{record.name}: step {record.step} of a PyTorch script, {record.ranks} ranks",
+        parallelism=Parallelism(pp=stages, dp=max(1, built.ranks // stages)),
         port_gbps=record.port_gbps,
         scale_up_gbps=record.scale_up_gbps,
-        traced=not fits_opus(record, program),
-        record=whole,
+        traced=not fits_opus(built, workload.program),
+        record=record,
     )
 
 

@@ -149,7 +149,7 @@ def _of_record(source: str, record: Record, workload: Workload) -> Contents:
     members: Counter[tuple[CollectiveKind, int, int]] = Counter()
     compute_s, sent, received = [0.0] * record.ranks, [0] * record.ranks, [0] * record.ranks
     for ranks in record.classes:
-        operations["compute"] += len(ranks.ranks) * (len(ranks.calls) + 1)
+        operations["compute"] += len(ranks.ranks) * (ranks.operations - len(ranks.calls))
         out = back = 0
         for call in ranks.calls:
             operations[call.kind] += len(ranks.ranks)
@@ -162,7 +162,7 @@ def _of_record(source: str, record: Record, workload: Workload) -> Contents:
             out, back = out + moved, back + moved
         for rank in ranks.ranks:
             sent[rank], received[rank] = out, back
-            compute_s[rank] = sum(call.seconds for call in ranks.calls) + ranks.end_seconds
+            compute_s[rank] = ranks.compute_s
     return Contents(
         file=source,
         format=_RECORD,

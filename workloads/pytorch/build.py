@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, pairwise, product, zip_longest
 from math import prod
 
 from railyard.errors import ConfigError
 from workloads.program import Dimension
-from workloads.pytorch.record import GroupRole, Matrix, RankClass, Record, RecordedCall, stages_of
+from workloads.pytorch.record import ClassCall, GroupRole, Matrix, RankClass, Record, stages_of
 from workloads.pytorch.trace import Call, RankTrace, Wait, Work
 from workloads.training.ranks import some_ranks
 
@@ -35,7 +35,7 @@ _BEFORE: tuple[Dimension, ...] = ("dp", "edp", "ep", "tp", "cp", "world")
 class _Asked:
     """Call number ``number`` of a step of a traced rank, over ``members``: of a pair its two ranks, the sender first.
 
-    ``seconds`` and ``waits`` as in ``RecordedCall``; ``bytes`` and ``uneven`` too, once the members were compared.
+    The other fields are those of ``ClassCall``; ``bytes`` and ``uneven`` are so once the members were compared.
     """
 
     number: int
@@ -43,6 +43,7 @@ class _Asked:
     members: Ranks
     seconds: float
     waits: tuple[int, ...]
+    ahead: float
     bytes: int
     uneven: str = ""
 
@@ -64,6 +65,7 @@ class _Step:
     asked: tuple[_Asked, ...]
     end_seconds: float
     end_waits: tuple[int, ...]
+    end_ahead: float
 
     @cached_property
     def over(self) -> Mapping[Ranks, list[_Asked]]:
@@ -93,47 +95,49 @@ def record_of(
     steps = {rank: _step_of(trace, step, seconds) for rank, trace in sorted(traces.items())}
     uneven = _compare(mesh, steps, step)
     roles, role_of = _roles(mesh, steps, front_end_below)
-    classes: dict[tuple[tuple[RecordedCall, ...], float, tuple[int, ...]], list[int]] = defaultdict(list)
+    classes: dict[RankClass, list[int]] = defaultdict(list)
     for rank, own in steps.items():
         calls = tuple(_recorded(one, role_of(one)) for one in own.asked)
-        classes[calls, own.end_seconds, own.end_waits] += mesh.like(rank)
+        classes[RankClass((), calls, own.end_seconds, own.end_waits, own.end_ahead)] += mesh.like(rank)
     return Record(
         name,
         prod(mesh.sizes),
         roles,
-        tuple(RankClass(tuple(sorted(ranks)), *same) for same, ranks in classes.items()),
+        tuple(replace(same, ranks=tuple(sorted(ranks))) for same, ranks in classes.items()),
         step,
         gpus_per_server,
         uneven=uneven,
     )
 
 
-def _recorded(one: _Asked, role: str) -> RecordedCall:
+def _recorded(one: _Asked, role: str) -> ClassCall:
     call = one.call
     assert call.kind != "barrier"
     name = ".".join(filter(None, (_SHORT.get(call.kind, call.kind), call.part, call.module)))
     root = 0 if call.root is None else one.members.index(call.root)
-    return RecordedCall(call.kind, role, one.bytes, one.seconds, one.waits, name, root, one.uneven)
+    return ClassCall(call.kind, role, one.bytes, one.seconds, one.waits, one.ahead, name, root, one.uneven)
 
 
 def _step_of(trace: RankTrace, step: int, seconds: Callable[[Work], float]) -> _Step:
     asked: list[_Asked] = []
-    waits: list[int] = []
-    spent, count, number_of = 0.0, 0, dict[int, int]()
+    waits: dict[int, None] = {}
+    spent, ahead, count, number_of = 0.0, 0.0, 0, dict[int, int]()
     for event in trace.events:
         if event.step == step:
             spent += seconds(event.work)
             if isinstance(event, Wait):
-                waits += [number_of[event.call]] if event.call in number_of else []  # else a barrier, or of before
+                if event.call in number_of:  # else of a barrier, or of a step before
+                    ahead, spent = (ahead, spent) if waits else (spent, 0.0)
+                    waits[number_of[event.call]] = None
             elif not isinstance(event, Call):
-                return _Step(tuple(asked), spent, tuple(dict.fromkeys(waits)))
+                return _Step(tuple(asked), spent, tuple(waits), ahead)
             elif event.kind != "barrier":
                 number_of[count] = number = len(asked)
                 members = event.ranks
                 if event.peer is not None:
                     members = (trace.rank, event.peer) if event.kind == "send" else (event.peer, trace.rank)
-                asked.append(_Asked(number, event, members, spent, tuple(dict.fromkeys(waits)), event.bytes))
-                spent, waits = 0.0, []
+                asked.append(_Asked(number, event, members, spent, tuple(waits), ahead, event.bytes))
+                spent, ahead, waits = 0.0, 0.0, {}
         count += isinstance(event, Call)
     taken = len({event.step for event in trace.events if not isinstance(event, Call | Wait)})
     raise ConfigError(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil, log2
 
-from workloads.pytorch.record import GroupRole, Record, RecordedCall
+from workloads.pytorch.record import ClassCall, GroupRole, Record
 from workloads.training.ranks import ELEMENT_BYTES, network_of
 
 _KEPT = 2
@@ -72,7 +72,7 @@ def _of_kept(
     """
     repeats: dict[str, float] = {}
 
-    def part(call: RecordedCall) -> RecordedCall:
+    def part(call: ClassCall) -> ClassCall:
         if call.role not in shrunk:
             return call
         (size, whole), role = shrunk[call.role], record.roles[call.role]

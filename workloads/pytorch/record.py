@@ -2,17 +2,17 @@
 
 Ranks with the same calls are one class; a call names its group by a role, of which a rank has at most one group. So a
 record of 16,384 ranks is as long as that of one rank of each class. The n-th call of a rank is the n-th communication
-of its operations, each with a compute of its own right before it; a last compute ends the step.
+of its operations, each with a compute of its own right before it; a last compute ends the step. What a rank computed
+before it had to wait is a compute too, so that communication goes on beside it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
 from workloads.collectives.catalog import algorithm_for, schedule
 from workloads.program import (
@@ -34,6 +34,8 @@ from workloads.training.ranks import on_its_network
 Kind = CollectiveKind | Literal["send", "recv"]
 Matrix = tuple[tuple[int, ...], ...]
 """Bytes from each member of a group (row) to each (column)."""
+_RINGS: tuple[Dimension, ...] = ("dp", "ep", "edp")
+"""Dimensions whose groups are rings that Opus wires."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +52,12 @@ class GroupRole:
 
 
 @dataclass(frozen=True)
-class RecordedCall:
+class ClassCall:
     """A communication in the group of ``role``, and the compute before it.
 
-    The compute lasts ``seconds`` and begins when the rank's calls number ``waits`` are over. ``root`` is a position in
-    the group. ``uneven`` names the matrix of an all-to-all in which not all pairs have the same bytes to send.
+    The compute is of ``ahead`` seconds at once, and of ``seconds`` when the rank's calls number ``waits`` are over.
+    ``root`` is a position in the group. ``uneven`` names the matrix of an all-to-all in which not all pairs have the
+    same bytes to send.
     """
 
     kind: Kind
@@ -62,6 +65,7 @@ class RecordedCall:
     bytes: int
     seconds: float = 0.0
     waits: tuple[int, ...] = ()
+    ahead: float = 0.0
     name: str = ""
     root: int = 0
     uneven: str = ""
@@ -69,12 +73,24 @@ class RecordedCall:
 
 @dataclass(frozen=True)
 class RankClass:
-    """Ranks with the same ``calls``; the compute after them lasts ``end_seconds`` and follows calls ``end_waits``."""
+    """Ranks with the same ``calls``, and the compute after them (``end_...`` as in a call)."""
 
     ranks: tuple[int, ...]
-    calls: tuple[RecordedCall, ...]
+    calls: tuple[ClassCall, ...]
     end_seconds: float = 0.0
     end_waits: tuple[int, ...] = ()
+    end_ahead: float = 0.0
+
+    @property
+    def operations(self) -> int:
+        """How many operations each of its ranks has."""
+        ahead = sum(call.ahead > 0 for call in self.calls) + (self.end_ahead > 0)
+        return 2 * len(self.calls) + 1 + ahead
+
+    @property
+    def compute_s(self) -> float:
+        """All seconds that a rank computes in the step."""
+        return sum(call.ahead + call.seconds for call in self.calls) + self.end_ahead + self.end_seconds
 
 
 @dataclass(frozen=True)
@@ -98,7 +114,7 @@ class Record:
     @property
     def operations(self) -> int:
         """How many operations the program of all ranks has."""
-        return sum(len(one.ranks) * (2 * len(one.calls) + 1) for one in self.classes)
+        return sum(len(one.ranks) * one.operations for one in self.classes)
 
     @cached_property
     def stages(self) -> tuple[int, ...]:
@@ -125,9 +141,9 @@ class Record:
             for name, role in self.roles.items()
         }
 
-    def first_ranks(self) -> list[int]:
-        """A rank of each class."""
-        return [one.ranks[0] for one in self.classes]
+    def some_ranks(self, most: int = 64) -> Sequence[int]:
+        """All ranks, or of more than ``most`` one of each class."""
+        return range(self.ranks) if self.ranks <= most else [one.ranks[0] for one in self.classes]
 
     def program(self, ranks: Collection[int] | None = None) -> Program:
         """The step of all ranks, or of ``ranks`` alone (all others then have nothing to do).
@@ -139,50 +155,37 @@ class Record:
         schedules: dict[str, Schedule] = {}
         operations: list[tuple[Operation, ...]] = [()] * self.ranks
         for one in self.classes:
-            for rank in one.ranks if ranks is None else set(ranks).intersection(one.ranks):
-                operations[rank] = tuple(self._operations(one, rank, schedules))
+            for rank in one.ranks if ranks is None else {*one.ranks}.intersection(ranks):
+                operations[rank] = self._operations(one, rank, schedules)
         groups = {group.name: group for by_members in self.groups.values() for group in by_members.values()}
         repeats = {group.name: times for name, times in self.repeats.items() for group in self.groups[name].values()}
         return Program(self.name, tuple(operations), groups, schedules, repeats=repeats)
 
-    def calls(self, rank: int) -> list[dict[str, Any]]:
-        """The calls of ``rank`` in order, as plain values: kind, ranks (of a pair: both, upstream first), bytes,
-        on_rail (false: the front-end network carries it), seconds of the compute before it, and peer (or None).
-        """
-        own = next(ranks for ranks in self.classes if rank in ranks.ranks)
-        told = []
-        for call in own.calls:
-            group = self._group(call, rank)
-            told.append(
-                {
-                    "kind": call.kind,
-                    "ranks": list(group.members),
-                    "bytes": call.bytes,
-                    "on_rail": group.domain != "front-end",
-                    "seconds": call.seconds,
-                    "peer": _peer(group, rank) if call.kind in ("send", "recv") else None,
-                }
-            )
-        return told
+    def _operations(self, ranks: RankClass, rank: int, schedules: dict[str, Schedule]) -> tuple[Operation, ...]:
+        operations: list[Operation] = []
+        ids: list[int] = []
 
-    def _group(self, call: RecordedCall, rank: int) -> Group:
-        return self.groups[call.role][self.roles[call.role].group_of[rank]]
+        def compute(name: str, seconds: float, waits: tuple[int, ...], ahead: float) -> None:
+            if ahead > 0:
+                operations.append(Compute(len(operations), f"ahead.{name}", ahead))
+            operations.append(Compute(len(operations), name, seconds, tuple(ids[n] for n in waits)))
 
-    def _operations(self, ranks: RankClass, rank: int, schedules: dict[str, Schedule]) -> Iterator[Operation]:
-        for number, call in enumerate(ranks.calls):
-            yield Compute(2 * number, f"compute.{call.name}", call.seconds, _ids(call.waits))
-            yield self._communication(call, 2 * number + 1, rank, schedules)
-        yield Compute(2 * len(ranks.calls), "compute.end", ranks.end_seconds, _ids(ranks.end_waits))
+        for call in ranks.calls:
+            compute(f"compute.{call.name}", call.seconds, call.waits, call.ahead)
+            ids.append(len(operations))
+            operations.append(self._communication(call, ids[-1], rank, schedules))
+        compute("compute.end", ranks.end_seconds, ranks.end_waits, ranks.end_ahead)
+        return tuple(operations)
 
-    def _communication(self, call: RecordedCall, id_: int, rank: int, schedules: dict[str, Schedule]) -> Communication:
-        group, deps, size = self._group(call, rank), (id_ - 1,), max(1, call.bytes)
+    def _communication(self, call: ClassCall, id_: int, rank: int, schedules: dict[str, Schedule]) -> Communication:
+        group, deps, size = self.groups[call.role][self.roles[call.role].group_of[rank]], (id_ - 1,), max(1, call.bytes)
         if call.kind == "send" or call.kind == "recv":
-            kind = Send if call.kind == "send" else Recv
-            return kind(id_, call.name, group.name, _peer(group, rank), size, deps)
+            peer = group.members[1 - group.members.index(rank)]
+            return (Send if call.kind == "send" else Recv)(id_, call.name, group.name, peer, size, deps)
         algorithm = self._algorithm(call, call.kind, group, schedules)
         return Collective(id_, call.name, call.kind, group.name, size, deps, algorithm)
 
-    def _algorithm(self, call: RecordedCall, kind: CollectiveKind, group: Group, schedules: dict[str, Schedule]) -> str:
+    def _algorithm(self, call: ClassCall, kind: CollectiveKind, group: Group, schedules: dict[str, Schedule]) -> str:
         """The algorithm of a collective; one of the program itself, then in ``schedules``, if it is no plain one.
 
         What has a root goes along the ring on the rails, whose circuits it then shares with all others.
@@ -214,14 +217,6 @@ def stages_of(pairs: Iterable[tuple[int, ...]], ranks: int) -> tuple[int, ...]:
     return tuple(stage_of[rank] for rank in range(ranks))
 
 
-def _ids(calls: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(2 * number + 1 for number in calls)
-
-
-def _peer(group: Group, rank: int) -> int:
-    return group.members[1 - group.members.index(rank)]
-
-
 def _rooted(plain: Schedule, root: int) -> Schedule:
     """``plain``, whose root is position 0, turned so that it is ``root``; each position keeps its own chunks."""
     n = plain.n
@@ -232,7 +227,6 @@ def _rooted(plain: Schedule, root: int) -> Schedule:
             src=(t.src + root) % n,
             dst=(t.dst + root) % n,
             chunk=(t.chunk + turn) % plain.chunks,
-            to=t.to if t.to < 0 else (t.to + turn) % plain.chunks,
         )
         for t in plain.transfers
     )
@@ -241,32 +235,23 @@ def _rooted(plain: Schedule, root: int) -> Schedule:
 
 def fits_opus(record: Record, program: Program) -> bool:
     """Whether the groups on the rails are those of Opus: one ring a rank of each kind, pairs of adjacent stages."""
-    rings: dict[str, dict[int, Group]] = defaultdict(dict)
+    rings: dict[tuple[Dimension, int], tuple[int, ...]] = {}
     for group in (group for group in program.groups.values() if group.domain == "scale-out"):
         stages = [record.stages[rank] for rank in group.members]
-        if group.dimension == "pp":
-            if stages[1] != stages[0] + 1:
-                return False
-            continue
-        mine = rings[group.dimension]
-        if (
-            group.dimension not in ("dp", "ep", "edp")
-            or len(set(stages)) > 1
-            or not mine.keys().isdisjoint(group.members)
-        ):
+        mine = {(group.dimension, rank): group.members for rank in group.members}
+        alone = len(set(stages)) == 1 and rings.keys().isdisjoint(mine)
+        if not (stages[1] == stages[0] + 1 if group.dimension == "pp" else group.dimension in _RINGS and alone):
             return False
-        mine |= dict.fromkeys(group.members, group)
-    for rank, group in rings["ep"].items():
-        ring = rings["dp"].get(rank)
-        if ring is not None and group.members not in _arcs(ring.members, len(group.members)):
-            return False
-    kinds = {
-        op.kind
-        for rank in range(program.ranks)
-        for op in program.communications(rank)
-        if isinstance(op, Collective) and program.groups[op.group].domain == "scale-out"
-    }
-    return kinds.isdisjoint(("gather", "scatter"))
+        rings |= mine
+    arcs = (members in _arcs(rings.get(("dp", rank), members), len(members))
+            for (dimension, rank), members in rings.items() if dimension == "ep")  # fmt: skip
+    collectives = (
+        op for rank in range(program.ranks) for op in program.communications(rank) if op.type == "collective"
+    )
+    on_trees = any(
+        op.kind in ("gather", "scatter") and program.groups[op.group].domain == "scale-out" for op in collectives
+    )
+    return all(arcs) and not on_trees
 
 
 def _arcs(ring: tuple[int, ...], length: int) -> set[tuple[int, ...]]:

@@ -10,10 +10,11 @@
     - ranks: 0-6/2,1-7/2                                    # 0, 2, 4, 6, 1, 3, 5, 7
       calls: |
         0.0012: all_gather tp 4194304 as ag.F0.layers.0
-        1.5e-05 after 0: all_reduce world.small 4
-        0.001 after 0,1: end
+        0.003 after 0: all_reduce world.small 4
+        0.001+0.0015 after 0,1: end
 
-The second call comes after 15 us of compute, which begins when call 0, the first one, is over.
+The second call comes after 3 ms of compute, which begins when call 0, the first one, is over. The last line is the end
+of the step: 1 ms of compute at once, and 1.5 ms when both calls are over.
 A call may end with ``root POSITION`` or ``uneven NAME``, before its ``as NAME``; section ``uneven`` has the matrices by
 name, a line for each member with its bytes to every member.
 """
@@ -35,7 +36,7 @@ from railyard.validation import Section, config_error, shown
 from railyard.yaml_file import read_mapping, written_mapping
 from workloads.formats.reading import LONGEST_S, MOST_MESSAGE_BYTES
 from workloads.program import Dimension
-from workloads.pytorch.record import GroupRole, Kind, Matrix, RankClass, Record, RecordedCall
+from workloads.pytorch.record import ClassCall, GroupRole, Kind, Matrix, RankClass, Record
 from workloads.schedule import CollectiveKind
 
 MOST_BYTES = 16 << 20
@@ -43,8 +44,9 @@ MOST_RANKS = 1 << 16
 MOST_MEMBERS = 1 << 22
 """Most members of all groups together."""
 _KINDS: dict[str, Kind] = {kind: kind for kind in (*get_args(CollectiveKind), "send", "recv")}
+_NUMBER = r"\d{1,10}(?:\.\d{1,20})?(?:e[+-]?\d{1,2})?"
 _CALL = re.compile(
-    r"(?P<seconds>\d{1,10}(?:\.\d{1,20})?(?:e[+-]?\d{1,2})?)(?: after (?P<waits>[0-9,]+))?: "
+    rf"(?:(?P<ahead>{_NUMBER})\+)?(?P<seconds>{_NUMBER})(?: after (?P<waits>[0-9,]+))?: "
     r"(?:end|(?P<kind>\w+) (?P<role>\S+) (?P<bytes>\d{1,16})"
     r"(?: root (?P<root>\d{1,6}))?(?: uneven (?P<uneven>\S+))?(?: as (?P<name>\S.*))?)"
 )
@@ -114,14 +116,16 @@ def write_record(record: Record, path: Path) -> None:
 
 
 def _lines(ranks: RankClass) -> Iterator[str]:
-    for call in (*ranks.calls, None):
-        seconds, waits = (call.seconds, call.waits) if call else (ranks.end_seconds, ranks.end_waits)
-        after = f" after {','.join(map(str, waits))}" if waits else ""
-        told = "end"
-        if call:
-            told = f"{call.kind} {call.role} {call.bytes}" + (f" root {call.root}" if call.root else "")
-            told += (f" uneven {call.uneven}" if call.uneven else "") + (f" as {call.name}" if call.name else "")
-        yield f"{seconds!r}{after}: {told}\n"
+    for call in ranks.calls:
+        told = f"{call.kind} {call.role} {call.bytes}" + (f" root {call.root}" if call.root else "")
+        told += (f" uneven {call.uneven}" if call.uneven else "") + (f" as {call.name}" if call.name else "")
+        yield _line(call.seconds, call.waits, call.ahead, told)
+    yield _line(ranks.end_seconds, ranks.end_waits, ranks.end_ahead, "end")
+
+
+def _line(seconds: float, waits: tuple[int, ...], ahead: float, told: str) -> str:
+    after = f" after {','.join(map(str, waits))}" if waits else ""
+    return (f"{ahead!r}+" if ahead else "") + f"{seconds!r}{after}: {told}\n"
 
 
 def _rows(groups: Sequence[tuple[int, ...]]) -> Iterator[str]:
@@ -221,7 +225,7 @@ def _matrix(text: str, key: str) -> Matrix:
 
 
 def _class(given: _Calls, key: str, ranks: int, roles: dict[str, GroupRole], uneven: dict[str, Matrix]) -> RankClass:
-    own, calls = _ranks_in(str(given.ranks), ranks, f"{key}.ranks"), list[RecordedCall]()
+    own, calls = _ranks_in(str(given.ranks), ranks, f"{key}.ranks"), list[ClassCall]()
     members = {
         name: min(len(role.group_of[rank]) for rank in own)
         for name, role in roles.items()
@@ -234,22 +238,23 @@ def _class(given: _Calls, key: str, ranks: int, roles: dict[str, GroupRole], une
             if match is None or (match["kind"] is None) != (number == len(lines)):
                 example = "0.001 after 2,3: all_gather dp 4096" if number < len(lines) else "0.001 after 2,3: end"
                 raise ConfigError(f"must be like {example}")
-            seconds, waits = float(match["seconds"]), tuple(map(int, re.findall(r"\d+", match["waits"] or "")))
-            if seconds > LONGEST_S or any(wait >= number - 1 for wait in waits):
+            seconds, ahead = float(match["seconds"]), float(match["ahead"] or 0)
+            waits = tuple(map(int, re.findall(r"\d+", match["waits"] or "")))
+            if seconds + ahead > LONGEST_S or any(wait >= number - 1 for wait in waits):
                 raise ConfigError(f"must have seconds up to {LONGEST_S:g}, and follow calls above it (the first is 0)")
             if number == len(lines):
-                return RankClass(own, tuple(calls), seconds, waits)
+                return RankClass(own, tuple(calls), seconds, waits, ahead)
             if (match["kind"] in ("send", "recv")) != (
                 match["role"] in roles and roles[match["role"]].dimension == "pp"
             ):
                 raise ConfigError("must have a role of dimension pp for send and recv, and for these alone")
-            calls.append(replace(_call(match, members, uneven), seconds=seconds, waits=waits))
+            calls.append(replace(_call(match, members, uneven), seconds=seconds, waits=waits, ahead=ahead))
         except ConfigError as error:
             raise ConfigError(f"line {number} {error.message}: {shown(line)}", key=f"{key}.calls") from None
     raise ConfigError("must end with a line such as 0.001: end", key=f"{key}.calls")
 
 
-def _call(match: re.Match[str], members: Mapping[str, int], uneven: Mapping[str, Matrix]) -> RecordedCall:
+def _call(match: re.Match[str], members: Mapping[str, int], uneven: Mapping[str, Matrix]) -> ClassCall:
     """The call of a line; ``members`` are the least of a group of the ranks in each role that they all have."""
     kind, least = _KINDS.get(match["kind"]), members.get(match["role"])
     if kind is None:
@@ -261,4 +266,4 @@ def _call(match: re.Match[str], members: Mapping[str, int], uneven: Mapping[str,
         raise ConfigError(f"must have at most {MOST_MESSAGE_BYTES} bytes, and a root of 0 to {least - 1}")
     if name and (kind != "all_to_all" or len(uneven.get(name, ())) != least):
         raise ConfigError(f"must be an all_to_all with a matrix of section uneven of {least} members")
-    return RecordedCall(kind, match["role"], size, name=match["name"] or "", root=root, uneven=name)
+    return ClassCall(kind, match["role"], size, name=match["name"] or "", root=root, uneven=name)

@@ -55,6 +55,28 @@ TEXTS = {
     "MANY": capture(packet(0, f"10.0.{n >> 8}.{n & 255}", B, 4) for n in range(4100)).decode("latin-1"),
 }
 
+RECORD = """\
+record: {name: job, ranks: 4, gpus_per_server: 2}
+roles:
+  tp: {dimension: tp, groups: ['0,1 *2/2']}
+  pp.0-1: {dimension: pp, groups: ['0,2 *2/1']}
+classes:
+- ranks: 0-1
+  calls: |
+    0.001: all_gather tp 4096 as ag
+    0 after 0: send pp.0-1 4096
+    0: end
+- ranks: 2-3
+  calls: |
+    0: recv pp.0-1 4096
+    0.5 after 0: all_gather tp 4096
+    0: end
+uneven:
+  uneven0: |
+    1 2
+    3 4
+"""
+
 
 def written(name: str, text: str | None) -> str:
     if text is not None:
@@ -114,6 +136,7 @@ test_refusals = refusals(
         "training job": training_job,
         "workload": lambda name, text=None, **options: load_workload(written(name, text), **options),
         "workload file": lambda name, text=None, **options: read_workload_file(Path(written(name, text)), **options),
+        "record": lambda old, new: load_workload(written("job.yaml", RECORD.replace(old, new, 1))),
         "layer file": lambda text: parse_layers(text, "x.txt"),
         "program of layers": layers,
         "layers of a file": lambda name: read_layers(Path(name), ranks=2),

@@ -8,6 +8,7 @@ from pytorch_traces import LARGE, Script, mesh_traces, record
 from workloads.check import check
 from workloads.program import Collective, Compute
 from workloads.pytorch.record import fits_opus
+from workloads.pytorch.trace import Wait, Work
 
 
 @pytest.mark.parametrize(("pp", "dp", "tp"), [(2, 2, 2), (3, 2, 2), (4, 2, 1), (1, 4, 2), (2, 1, 4), (1, 8, 1)])
@@ -24,19 +25,33 @@ def test_a_program_has_the_calls_of_the_step_in_order() -> None:
     program = made.program()
     for rank in range(8):
         script = [call for call in mesh_traces(2, 2, 2)[rank].calls if call.step == 2 and call.kind != "barrier"]
-        found, told = list(program.communications(rank)), made.calls(rank)
-        assert [op.id for op in found] == [2 * n + 1 for n in range(len(script))]
-        assert [(c["kind"], c["bytes"], c["peer"]) for c in told] == [(c.kind, c.bytes, c.peer) for c in script]
-        assert [op.bytes for op in found] == [c.bytes for c in script]
-        assert [program.groups[op.group].domain != "front-end" for op in found] == [c["on_rail"] for c in told]
-        assert [op.seconds for op in program.operations[rank] if isinstance(op, Compute)][:-1] == [
-            c["seconds"] for c in told
-        ]
+        found = list(program.communications(rank))
+        kinds = [(getattr(op, "kind", op.type), op.bytes, getattr(op, "peer", None)) for op in found]
+        assert kinds == [(call.kind, call.bytes, call.peer) for call in script]
+        assert [op.deps for op in found] == [(op.id - 1,) for op in found]
+        assert all(isinstance(program.operations[rank][op.id - 1], Compute) for op in found)
+        assert [program.groups[op.group].domain == "front-end" for op in found] == [c.bytes < 65536 for c in script]
         assert isinstance(program.operations[rank][-1], Compute)
     domains = {group.dimension: group.domain for group in program.groups.values() if group.domain != "front-end"}
     assert domains == {"tp": "scale-up", "dp": "scale-out", "pp": "scale-out"}
     assert [group.members for group in program.groups.values() if group.domain == "front-end"] == [tuple(range(8))]
     assert fits_opus(made, program)
+
+
+def test_communication_goes_on_beside_what_is_computed_before_its_wait() -> None:
+    traces = {}
+    for rank in range(2):
+        script = Script(rank, 2)
+        for _ in range(3):
+            first = script.call("all_reduce", range(2), wait=False)
+            script.call("all_gather", range(2), wait=False)
+            script.events.append(Wait(script.step, first, Work(flops=3e9)))
+            script.events.append(Wait(script.step, first + 1, Work(flops=1e9)))
+            script.call("all_reduce", range(2), wait=False)
+            script.end()
+        traces[rank] = script.trace
+    computes = [op for op in record(traces).program().operations[1] if isinstance(op, Compute)]
+    assert [(op.seconds, op.deps) for op in computes[2:4]] == [(3e-3, ()), (pytest.approx(4e-3), (1, 3))]
 
 
 def test_ranks_that_disagree_are_named() -> None:
