@@ -107,12 +107,6 @@ class Schedule:
         """Whether chunks change their slot, so that all slots must have one size."""
         return self.scratch > 0 or any(t.slot != t.chunk for t in self.transfers)
 
-    @cached_property
-    def forwards(self) -> bool:
-        """Whether chunks take another way than straight from where they start to where they end."""
-        ends = ((self.starts_at(t.chunk), self.ends_at(t.chunk)) for t in self.transfers)
-        return self.moves or any((t.src, t.dst) != end for t, end in zip(self.transfers, ends, strict=True))
-
     def starts_at(self, chunk: int) -> int | None:
         """The position that holds ``chunk`` before the collective; None: each holds a contribution to it."""
         if self.kind in ADDING:

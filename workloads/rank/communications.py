@@ -212,8 +212,7 @@ class Communications:
         """Take ``steps``, which became possible at ``since`` (None: not known)."""
         for action, part in steps:
             if action == "send":
-                in_flight.read(part)
-                self._offer(in_flight, part, since)
+                self._offer(in_flight, in_flight.read(part), since)
             elif action == "apply":
                 in_flight.apply(part)
             elif action == "keep":
@@ -330,6 +329,8 @@ class Communications:
         self, in_flight: InFlight, transfer: int, began: float, ended: float, now: float, since: float | None = None
     ) -> None:
         part = in_flight.exchange.incoming[transfer]
+        if transfer in in_flight.staged:
+            part = in_flight.sized(part, in_flight.staged[transfer].nbytes)
         self._note("transfer", began, ended, in_flight.transfer_fields(part))
         steps = in_flight.exchange.arrived(transfer)
         self._end_use(in_flight, part, now)

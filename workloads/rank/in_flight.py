@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from workloads.program import Collective, Communication, Group
 from workloads.rank.circuit_client import CircuitClient
-from workloads.rank.exchange import Exchange, MessagePart
+from workloads.rank.exchange import Exchange, MessagePart, elements_of
 from workloads.rank.executor import NO_PHASE
 from workloads.rank.flows import Flow, FlowKey
 from workloads.rank.paths import PeerKey
@@ -55,6 +55,8 @@ class InFlight:
     """Where the tensors of a user's script are in the buffer (None: no script gives the values)."""
     staged: dict[int, Floats] = field(default_factory=dict)
     """Values that came in or stay on this rank and are not applied yet, by transfer."""
+    passing: dict[int, Floats] = field(default_factory=dict)
+    """Values of chunks that pass through this rank and have no place in its buffer."""
     contents: dict[int, memoryview] = field(default_factory=dict)
     """Values to be sent, as read when the transfer became possible, by transfer."""
     awaiting_credit: dict[PeerKey, list[tuple[MessagePart, float | None]]] = field(default_factory=dict)
@@ -144,10 +146,21 @@ class InFlight:
 
     # -- values ------------------------------------------------------------------------------------
 
-    def read(self, part: MessagePart) -> None:
-        """Read the values of an outgoing ``part`` before later steps change them."""
+    def read(self, part: MessagePart) -> MessagePart:
+        """Read the values of an outgoing ``part`` before later steps change them; returns it in its real size."""
         if self.buffer is not None:
-            self.contents[part.transfer] = memoryview(self.buffer[part.start : part.end].tobytes())
+            values = self.buffer[part.start : part.end]
+            if part.chunk in self.passing:
+                values = self.passing[part.chunk]
+                part = self.sized(part, values.nbytes)
+            self.contents[part.transfer] = memoryview(values.tobytes())
+        return part
+
+    def sized(self, part: MessagePart, size: int) -> MessagePart:
+        """``part`` with the ``size`` of its message, where only that tells it."""
+        if self.layout is None or part.chunk not in self.layout.passing:
+            return part
+        return part._replace(end=part.start + elements_of(size))
 
     def keep(self, part: MessagePart) -> None:
         """Read values that stay on this rank, for a later ``apply``."""
@@ -159,7 +172,9 @@ class InFlight:
         if self.buffer is None:
             return
         values = self.staged.pop(part.transfer)
-        if part.reduce:
+        if self.layout is not None and part.chunk in self.layout.passing:
+            self.passing[part.chunk] = values
+        elif part.reduce:
             self.add(self.buffer[part.start : part.end], values)
         else:
             self.buffer[part.start : part.end] = values

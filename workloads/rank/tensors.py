@@ -56,6 +56,8 @@ class Layout(NamedTuple):
     bounds: Bounds
     input: tuple[Piece, ...]
     output: tuple[Piece, ...]
+    passing: frozenset[int] = frozenset()
+    """Chunks of which only the message tells the size: they pass through this position, in an uneven all-to-all."""
 
     @property
     def words(self) -> int:
@@ -67,17 +69,16 @@ class ScriptCall:
     """A communication as a script asks for it.
 
     ``bytes`` as in ``workloads.program``, but of a gather or scatter those of one part. ``sent`` and ``received`` are
-    the bytes to and from each position in an all-to-all (none: equal parts of ``bytes``); ``sent`` may also be the
-    whole matrix by rows, which an uneven one needs where its algorithm forwards. Layouts are torch's: parts follow each
-    other in the group's order.
+    the bytes to and from each position in an all-to-all (none: equal parts of ``bytes``). Layouts are torch's: parts
+    follow each other in the group's order.
     """
 
     kind: CollectiveKind | Literal["send", "recv"]
     bytes: Annotated[int, Field(ge=0, le=MOST_BYTES)]
     dtype: DType = "uint8"
     reduce: Reduce = "sum"
-    sent: Annotated[tuple[Whole, ...], Field(max_length=1 << 16)] = ()
-    received: Annotated[tuple[Whole, ...], Field(max_length=1 << 16)] = ()
+    sent: Annotated[tuple[Whole, ...], Field(max_length=4096)] = ()
+    received: Annotated[tuple[Whole, ...], Field(max_length=4096)] = ()
 
     @property
     def _grain(self) -> int:
@@ -88,7 +89,10 @@ class ScriptCall:
         return -(-size // (ELEMENT_BYTES * self._grain))
 
     def layout(self, schedule: Schedule | None, me: int) -> Layout:
-        """The layout at position ``me`` of ``schedule`` (None: a send or receive); ``ConfigError`` without sizes."""
+        """The layout at position ``me`` of ``schedule`` (None: a send or receive).
+
+        Raises ``ConfigError`` for an all-to-all with the sizes of another group, or an uneven one that moves slots.
+        """
         if schedule is None:
             whole, end = (Piece(0, 0, self.bytes),) if self.bytes else (), self._grains(self.bytes) * self._grain
             pieces = (whole, ()) if self.kind == "send" else ((), whole)
@@ -98,29 +102,29 @@ class ScriptCall:
         bounds = tuple((start * self._grain, end * self._grain) for start, end in self._bounds(schedule, parts))
         first = [chunk for chunk in chunks if schedule.starts_at(chunk) in (None, me)]
         last = [chunk for chunk in chunks if schedule.ends_at(chunk) in (None, me)]
-        return Layout(self.bytes, bounds, _pieces(parts, first, bounds[schedule.input :]), _pieces(parts, last, bounds))
+        return Layout(
+            self.bytes * (schedule.n if self.kind in _ROOTED_PARTS else 1),
+            bounds,
+            _pieces(parts, first, bounds[schedule.input :]),
+            _pieces(parts, last, bounds),
+            frozenset(chunks).difference(first, last) if self.sent and not schedule.moves else frozenset(),
+        )
 
     def _part(self, schedule: Schedule, chunk: int, me: int) -> tuple[_Part, int]:
-        """The part to which ``chunk`` belongs, and its bytes (0 in an all-to-all: not known, nor needed)."""
+        """The part to which ``chunk`` belongs, and its bytes (0 where it passes through)."""
         n, source = schedule.n, schedule.starts_at(chunk) or 0
         if schedule.kind in _PARTED:
             return (schedule.owner[chunk], 0), self.bytes // (1 if self.kind in _ROOTED_PARTS else n)
         if schedule.kind != "all_to_all":
             return (0, 0), self.bytes
         target = schedule.ends_at(chunk) or 0
-        part, sent, received = (source, target), self.sent, self.received
-        if not sent:
-            return part, self.bytes // n
-        if len(sent) == n * n:
-            return part, sent[source * n + target]
-        if (len(sent), len(received)) != (n, n) or (schedule.forwards and len({*sent, *received}) > 1):
-            raise ConfigError(
-                f"an all-to-all over {n} ranks needs {n} sizes, and with algorithm {schedule.algorithm}, if they "
-                f"differ, the {n * n} of all ranks",
-                key="sent",
-            )
-        known = target == me or schedule.forwards
-        return part, sent[target] if source == me else received[source] if known else 0
+        if self.sent and ({len(self.sent), len(self.received)} != {n} or (schedule.moves and len({*self.sent}) > 1)):
+            reason = "that are equal, as its algorithm moves chunks" if schedule.moves else f"not {len(self.sent)}"
+            raise ConfigError(f"an all-to-all over {n} ranks needs {n} sizes, {reason}", key="sent")
+        if not self.sent or schedule.moves:
+            return (source, target), self.bytes // n
+        size = self.sent[target] if source == me else self.received[source] if target == me else 0
+        return (source, target), size
 
     def _bounds(self, schedule: Schedule, parts: Sequence[tuple[_Part, int]]) -> Iterable[tuple[int, int]]:
         """Bounds of all slots, in grains."""

@@ -54,6 +54,8 @@ RINGS = [
     Made("all_to_all", "dp", 3_001, "int32"),
     Made("broadcast", "left", 8_191, "uint8"),
     Made("all_gather", "dp", 3, "uint8"),
+    Made("all_to_all", "dp", 0, "bfloat16", matrix=UNEVEN, waits=False),
+    Made("broadcast", "dp", 20_001, "float64", algorithm="ring"),
 ]
 STRAIGHT = [
     Made("all_to_all", "dp", 2_001, "float16", algorithm="direct"),

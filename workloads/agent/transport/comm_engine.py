@@ -75,6 +75,7 @@ class ReceiveMatcher:
         part = in_flight.exchange.incoming.get(header.transfer)
         if part is None:
             raise VerifyError(f"misdelivered: {self._describe(connection, header)}, which it does not expect")
+        part = in_flight.sized(part, header.length)
         if part.bytes != header.length or not self._comes_by(in_flight, part, connection):
             raise VerifyError(
                 f"misdelivered: {self._describe(connection, header)}, but expects {part.bytes} bytes from rank "
