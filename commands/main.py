@@ -21,6 +21,7 @@ COMMANDS = {
     "list": ("listing:main", "list the experiments"),
     "run": ("lab.jobs:main", "run an experiment: NAME or FILE.yaml, with options"),
     "predict": ("run:predict", "the model's numbers of an experiment alone; needs no root"),
+    "torchrun": ("torchrun:main", "run a PyTorch script over rails: [options] SCRIPT [arguments]"),
     "sweep": ("sweep.command:main", "many points of an experiment in one folder; begins or resumes"),
     "plot": ("plot:main", "draw the figures of a results folder again, and print its tables"),
     "watch": ("page.command:main", "a page of a run, live or finished"),

@@ -333,6 +333,8 @@ class JobGroup:
         else:
             server = plan.on_server(kill.rank // plan.gpus_per_server)
             self._run.kill([*server] if kill.place else [kill.rank], name, team)
+            if member and job.script is not None:
+                job.script.kill([*server] if kill.place else [kill.rank])
         self._last_kill = self._run.clock()
         what = f"a member of job {name}" if member else "a spare"
         place = kill.place and f" ({kill.place})"

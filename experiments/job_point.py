@@ -12,6 +12,7 @@ from controllers.circuits.rotation import Cycle
 from controllers.engine.jobs import Detection, Traffic
 from controllers.openflow.datapaths import EXACT, OPEN_VSWITCH
 from controllers.policies.catalog import load_policy
+from experiments.script import Script
 from measure.live.calibration import Calibration, this_machine
 from measure.metrics.critical import OperationKey, critical_paths
 from measure.metrics.point import Point, job_name
@@ -62,6 +63,7 @@ class JobPoint:
 
     - ``name``: of the point, in rows and figures; ``mode``: of the job, for the controller; ``native`` has no policy;
     - ``members``: the ranks that get an agent, those of a training job in ring order (none: all of the fabric);
+    - ``script``: a PyTorch script whose ranks drive the agents, until it ends (None: agents run ``steps`` steps);
     - ``training``: a job that outlives its members (None: the end of an agent is an error);
     - ``expected_step_s``: of a step in wall-clock seconds, for kills in the middle of the first one;
     - ``slots``: the dimension whose collectives move in slots (empty: none);
@@ -95,6 +97,7 @@ class JobPoint:
     traffic: Traffic | None = None
     each_step: bool = False
     members: tuple[int, ...] = ()
+    script: Script | None = None
     training: Training | None = None
     expected_step_s: float = 1.0
 

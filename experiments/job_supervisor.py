@@ -18,6 +18,7 @@ from typing import Any, Literal
 from controllers.engine.jobs import Job
 from experiments.job_point import JobPoint, Training
 from experiments.point_run import PointRun
+from experiments.script import ScriptTeam
 from measure.model.wires import checkpoint_seconds
 from railyard.errors import AgentError, ControlError
 from railyard.liveness import STALL_S
@@ -51,6 +52,8 @@ class JobSupervisor:
         self.incarnation = -1
         self.first_step = 0
         self.team: AgentTeam | None = None
+        self.script: ScriptTeam | None = None
+        """The processes of this incarnation of a PyTorch script."""
         self.acknowledged: list[tuple[int, int]] = []
         """(steps, checksum) of every checkpoint that all members have stored."""
         self.resumed: list[tuple[int, int]] = []
@@ -155,7 +158,13 @@ class JobSupervisor:
             self._deadline = now + self._start_limit_s(training, bool(newcomers))
             run.note("launch", now, job=self.name, incarnation=self.incarnation, members=list(self.members))
             configs = self._training_configs(template, training, newcomers)
+        script = self.job.script
+        if script is not None:
+            self._deadline = math.inf  # the time-out of the script counts
+            configs = [replace(each, script=run.script_socket(each.rank, self.incarnation)) for each in configs]
         self.team = run.launch(configs)
+        if script is not None:
+            self.script = run.launch_script(script, self.members, self.incarnation)
 
     def _start_limit_s(self, training: Training, copies: bool) -> float:
         """Seconds within which agents must be ready; ``copies``: whether some have to copy the checkpoint first."""
@@ -224,6 +233,16 @@ class JobSupervisor:
         """
         if self.team is None or self.over:
             return
+        if self.script is not None:
+            if self.job.training is None:
+                self.script.poll(self.steps_done, wait=bool(self.team.failures))
+            else:
+                self.script.poll(self.steps_done, patience_s=self._decision_s(self.job.training))
+            if self.state == "starting" and self.script.over and self.job.training is None:
+                raise AgentError(
+                    "the script ended before its recorded step: it must do more steps than its set-up (setup_steps), "
+                    "also where it goes on from a checkpoint"
+                )
         if self.job.training is None:
             self.team.check(heard)
         else:
@@ -232,7 +251,7 @@ class JobSupervisor:
                 self._free()  # while its agents still write what they have seen
         if self.state == "starting":
             self._start(now, heard)
-        elif self.state == "running" and self.team.finished.issuperset(self.members):
+        elif self.state == "running" and self._finished:
             if self.job.training is None:
                 self.state = "done"  # its agents end when all counters are read
             else:
@@ -243,6 +262,12 @@ class JobSupervisor:
             self.end("done")
         if self._registered and self.job.training is not None:
             self._look_for_failures()
+
+    @property
+    def _finished(self) -> bool:
+        """Whether all agents have done their steps, and the processes of a script have ended."""
+        assert self.team is not None
+        return self.team.finished.issuperset(self.members) and (self.script is None or self.script.over)
 
     def _start(self, now: float, heard: bool) -> None:
         team = self.team
@@ -289,7 +314,7 @@ class JobSupervisor:
 
     def next_poll(self, now: float) -> float:
         """When to call ``poll`` next if no message comes."""
-        if self.job.training is not None:
+        if self.job.training is not None or self.script is not None:
             return now + _TICK_S
         starts = self._deadline if self.state == "starting" else math.inf
         return starts if self.team is None else min(starts, self.team.next_check())
@@ -353,6 +378,8 @@ class JobSupervisor:
         return True
 
     def _interrupt(self) -> None:
+        if self.script is not None:
+            self.script.stop(at_once=True)
         if self.team is not None:
             self._take_checkpoints()
             self.team.stop()
@@ -385,6 +412,8 @@ class JobSupervisor:
         try:
             self._free()
         finally:
+            if self.script is not None:
+                self.script.stop()
             if self.team is not None:
                 self._take_checkpoints()
                 self.team.stop()

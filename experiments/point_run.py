@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from experiments.script import Place, Script, ScriptTeam, front_end_port, rendezvous_port, scripts_folder
 from experiments.session import CounterReader, Session
 from measure.live.delivery import Delivery, PortCounters, delivery
 from measure.live.interference import wait_for_quiet
@@ -20,6 +21,7 @@ from railyard.scale import Scale
 from railyard.timeline import Event, write_events
 from workloads.agent.config import AgentConfig
 from workloads.agent.launcher import AgentLauncher, AgentTeam
+from workloads.pytorch.script_ranks import ScriptRanks
 
 LAST_MESSAGES_S = 0.5
 """Longest time from the controller's sockets closing to its end, in seconds."""
@@ -116,6 +118,9 @@ class PointRun:
     """When the point ended, if that is not the end of what records it (``Runner.recording``)."""
     recorded: Sequence[Event] = ()
     """All events of the point, when it is over."""
+    scripts: ScriptRanks | None = None
+    """What starts the ranks of a job that is a PyTorch script."""
+    say: Callable[[str], None] = lambda text: None
 
     def __post_init__(self) -> None:
         make_folder(self.folder)
@@ -138,6 +143,26 @@ class PointRun:
         """Start the agents of hosts that are alive; dead hosts start none, as dead machines would."""
         living, fds = [config for config in configs if config.rank not in self.dead], self.session.netns_fds()
         return self.launcher.launch(living, [fds[config.rank] for config in living])
+
+    def script_socket(self, rank: int, incarnation: int) -> str:
+        """The socket at which an agent listens for the process of a script that drives it."""
+        folder = self.session.cluster.run.path / f"script-{self.folder.name}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return str(folder / f"g{rank}-{incarnation}")
+
+    def launch_script(self, script: Script, members: Sequence[int], incarnation: int) -> ScriptTeam:
+        """Start the ranks of a script on the hosts ``members``, each to drive the agent there."""
+        assert self.scripts is not None
+        point = int(self.folder.name)
+        folder = scripts_folder(self.folder.parent.parent, point, incarnation)
+        team = ScriptTeam(self.scripts, script, folder, self.say)
+        ports, fds = [front_end_port(self.session.plan, rank) for rank in members], self.session.netns_fds()
+        places = [
+            Place(port.interface, fds[port.rank], self.script_socket(port.rank, incarnation), port.rank)
+            for port in ports
+        ]
+        team.launch(places, ports[0].ip.partition("/")[0], rendezvous_port(point, incarnation))
+        return team
 
     def kill(self, ranks: Sequence[int], job: str, team: AgentTeam | None) -> None:
         """Kill hosts at once: cut their links and end their agents; the noted fault is that of the first rank."""

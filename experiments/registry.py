@@ -34,6 +34,7 @@ ENTRIES = (
     Entry("rails", "experiments.rails.experiment:Rails", "Opus", "step time against reconfiguration delay"),
     Entry("shared-rails", "experiments.shared_rails.experiment:SharedRails", "Opus",
           "jobs that come, go and fail on shared rails"),
+    Entry("torch", "experiments.torch.experiment:Torch", "PyTorch", "a script of your own, its tensors on rails"),
     Entry("collective", "experiments.collectives.collective.experiment:Collectives", "NCCL-style",
           "16 algorithms, measured as nccl-tests does"),
     Entry("straggler", "experiments.collectives.straggler.experiment:Stragglers", "StragglAR",

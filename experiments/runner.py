@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,6 +25,7 @@ from experiments.point_run import PointRun
 from experiments.progress import RunProgress
 from experiments.record import Record, Recordable
 from experiments.rest_access import RestAccess, reserved_address, rest_access
+from experiments.script import Script
 from experiments.session import Session
 from experiments.settings import PacketSettings, RepeatedSettings
 from experiments.spread.machines import Cluster
@@ -46,6 +48,7 @@ from railyard.timeline import Event
 from topos.kernel.transport import usable_transport
 from workloads.agent.launcher import AgentLauncher
 from workloads.program import Program
+from workloads.pytorch.script_ranks import ScriptRanks
 from workloads.stragglers.background import Background
 
 _SLACK_S = 60.0
@@ -103,6 +106,8 @@ class Runner:
         self.progress = progress or RunProgress()
         self.record = Record(out.resolve(), experiment, self.scale, origin)
         self.extra: dict[str, Any] = {}
+        self.scripts: ScriptRanks | None = None
+        """What starts the ranks of a PyTorch script, for an experiment that runs one (``start_scripts``)."""
         self._stack = ExitStack()
         self._session: Session | None = None
         self._fabric: Fabric | None = None
@@ -164,6 +169,10 @@ class Runner:
         """The launcher of agents on all machines, started when it is first needed."""
         machines = self._cluster.machines
         return self._stack.enter_context(AgentLauncher(machines) if machines else AgentLauncher.start())
+
+    def start_scripts(self, script: Script) -> None:
+        """Start what runs the ranks of ``script``; early, as it must hold no descriptors of a fabric."""
+        self.scripts = self._stack.enter_context(script.start())
 
     @cached_property
     def _rest(self) -> RestAccess | None:
@@ -251,8 +260,9 @@ class Runner:
         kept = prediction.events if job.each_step else last_step(prediction.events)
         self.record.add_prediction(point, job.fabric.name, kept)
         steps = prediction.step_times_s if job.each_step else (prediction.step_time_s,) * job.steps
-        expected_s = self.scale.emulated_s(sum(steps))
-        self.progress.begin(title, expected_s, job.steps)
+        expected_s = inf if job.script else self.scale.emulated_s(sum(steps))
+        known = (None, None) if job.script else (expected_s, job.steps)
+        self.progress.begin(title, *known)
         background_mbps = list[float | None]()
 
         @contextmanager
@@ -294,11 +304,13 @@ class Runner:
         first, number = jobs[0], self.next_number() if number is None else number
         delays = {"delay_s": first.reconfiguration_delay_s, "link_recovery_s": first.link_recovery_s}
         delays = {name: self.scale.emulated_s(seconds) for name, seconds in delays.items()}
-        begun = {
+        begun: dict[str, Any] = {
             "delay_s": delays["delay_s"],
             "steps": sum(job.steps for job in jobs) if arrivals else first.steps,
             "expected_s": expected_s,
         }
+        if first.script is not None:  # it ends when it wants, or after a time-out of its own
+            begun, timeout_s = begun | {"steps": None, "expected_s": None}, inf
         with self.recording(first.fabric, mode, title, number, ended=delays, **begun) as run:
             say = self.progress.say
             if isinstance(self.experiment.settings, RepeatedSettings):
@@ -339,6 +351,7 @@ class Runner:
         folder = self.record.point_folder(number, mode=mode, plan=fabric.name, title=title, **begun)
         gc.collect()  # here, and not in the point; by itself it waits until a long run has grown by a quarter
         run, stopped = PointRun(session, self.launcher, folder, self.scale, number), True
+        run.scripts, run.say = self.scripts, self.progress.say
         try:
             yield run
             stopped = False

@@ -56,6 +56,8 @@ class Workload:
     """Recipe from which the step was generated, if it was generated."""
     record: Record | None = None
     """Record of a PyTorch script that the step is, if it is one."""
+    front_end_gbps: float | None = None
+    """Rate of a port of the front-end network, which the fabric then has; None leaves both to the groups."""
 
     @property
     def uses_scale_up(self) -> bool:

@@ -14,7 +14,7 @@ from rich.console import Console
 from controllers.engine.jobs import Job
 from experiments.experiment import Action
 from experiments.faults import Faults
-from experiments.job_point import Fabric, with_guard
+from experiments.job_point import Fabric, JobPoint, with_guard
 from experiments.rails.job import (
     fabric_on,
     job_point,
@@ -35,7 +35,7 @@ from experiments.repeats import Piece, RepeatedExperiment
 from measure.live.calibration import this_machine
 from measure.live.scale_choice import TARGET_ERROR, expected_error
 from measure.model.prediction import Prediction
-from measure.results.row import MeasuredRow
+from measure.results.row import MeasuredRow, ResultRow
 from railyard.digits import alike
 from railyard.errors import CircuitError, ConfigError, ControlError
 from railyard.ownership import hand_over, temporary_folder
@@ -51,9 +51,11 @@ class Rails(RepeatedExperiment[RailSettings]):
     """Step time of a training job on optical rails against electrical ones, over modes and reconfiguration delays."""
 
     name = "rails"
-    Settings = RailSettings
-    rows = (RailRow,)
-    files = ("workload",)
+    Settings: ClassVar[type[RailSettings]] = RailSettings
+    rows: ClassVar[Sequence[type[ResultRow]]] = (RailRow,)
+    files: ClassVar[Sequence[str]] = ("workload",)
+    row: ClassVar[type[RailRow]] = RailRow
+    """The type of the rows of points."""
     quick: ClassVar = {"steps": 1, "delays_ms": [0.0, 200.0], "modes": ["electrical", "on-demand", "provisioned"]}
     examples = (
         "--quick                                  # in under two minutes",
@@ -136,8 +138,12 @@ class Rails(RepeatedExperiment[RailSettings]):
         _compare(rows)
         yield from rows
 
+    def job(self, workload: Workload, point: RailPoint, scale: Scale) -> JobPoint:
+        """The job of ``point``, for a run or, of ``modelled``, for the model."""
+        return job_point(self.settings, workload, point.mode, point.delay_ms, scale, point.late)
+
     def _predicted(self, workload: Workload, point: RailPoint, scale: Scale, steps: int | None = None) -> Prediction:
-        job = job_point(self.settings, workload, point.mode, point.delay_ms, scale, point.late)
+        job = self.job(workload, point, scale)
         plan = job.predicted_on or job.fabric.plan()
         return replace(job, model_steps=steps or job.model_steps).prediction(plan, scale)
 
@@ -159,10 +165,14 @@ class Rails(RepeatedExperiment[RailSettings]):
             if leave_out and len(self._impossible) < len(self.settings.modes):
                 return
             other = "" if self.settings.fabric_of(mode) == "electrical" else "; packets carry it: take mode electrical"
-            source = None if self.settings.workload in CATALOG else self.settings.workload
             raise ConfigError(
-                f"mode {mode} cannot run {self.modelled.name}: {reason}{other}", key="modes", source=source
+                f"mode {mode} cannot run {self.modelled.name}: {reason}{other}", key="modes", source=self.source
             ) from None
+
+    @property
+    def source(self) -> str | None:
+        """The file that the job comes from; None for one of the catalog."""
+        return None if self.settings.workload in CATALOG else self.settings.workload
 
     @property
     def omitted(self) -> Sequence[str]:  # type: ignore[override]
@@ -179,7 +189,7 @@ class Rails(RepeatedExperiment[RailSettings]):
         """Every point that is possible, as far as that is known."""
         return [point for point in self.settings.points() if point.mode not in self._impossible]
 
-    def points(self) -> int:
+    def points(self) -> int | None:
         return len(self._points)
 
     def pieces(self) -> list[Piece]:
@@ -206,7 +216,7 @@ class Rails(RepeatedExperiment[RailSettings]):
 
     def measure(self, runner: Runner, piece: Piece) -> list[RailRow]:
         point: RailPoint = piece.of
-        job = job_point(self.settings, self.workload, point.mode, point.delay_ms, self.scale, point.late)
+        job = self.job(self.workload, point, self.scale)
         found = runner.measure(job, piece.name, Faults(controller_dies_step=self.settings.controller_dies_step))
         row = self._row(point, self.scale)
         row.predict(found.prediction)
@@ -238,7 +248,7 @@ class Rails(RepeatedExperiment[RailSettings]):
         return fabric_on(self.settings, self.workload, mode, self.scale)
 
     def _row(self, point: RailPoint, scale: Scale) -> RailRow:
-        row = RailRow(
+        row = self.row(
             workload=self.modelled.name,
             fabric=self.settings.fabric_of(point.mode),
             mode=point.mode,

@@ -152,8 +152,10 @@ def topology_options(settings: RailSettings, workload: Workload, fabric: str, sc
         "fabric": fabric,
         "mtu": settings.fabric.mtu,
         "scale_up": workload.uses_scale_up,
-        "front_end": workload.uses_front_end,
+        "front_end": workload.uses_front_end or workload.front_end_gbps is not None,
     }
+    if workload.front_end_gbps is not None:
+        options["front_end_mbps"] = scale.emulated_mbps(workload.front_end_gbps)
     if workload.uses_scale_up:
         options["scale_up_mbps"] = scale.emulated_mbps(workload.scale_up_gbps)
     if fabric in SPLIT:

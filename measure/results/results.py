@@ -26,7 +26,7 @@ from railyard.reading import read_bytes
 from railyard.timeline import Event, events_in
 from railyard.validation import config_error
 
-SUMMARY, TABLE, TRACE, REPORT, CONTROLLER_LOG, FIGURES, CAPTURES, CHECKPOINTS = (
+SUMMARY, TABLE, TRACE, REPORT, CONTROLLER_LOG, FIGURES, CAPTURES, CHECKPOINTS, SCRIPTS = (
     "summary.json",
     "summary.csv",
     "trace.json",
@@ -35,6 +35,7 @@ SUMMARY, TABLE, TRACE, REPORT, CONTROLLER_LOG, FIGURES, CAPTURES, CHECKPOINTS = 
     "figures",
     "captures",
     "checkpoints",
+    "scripts",
 )
 SWEEP = "sweep.json"
 """The record of a sweep (``commands.sweep``), whose folder has the results of its points in ``points/``, too."""

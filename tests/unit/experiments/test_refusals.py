@@ -106,6 +106,7 @@ test_refusals = refusals(
     Path(__file__).with_name("refusals.yaml"),
     {
         "rails": checked("rails"),
+        "torch": checked("torch"),
         "floors of rails": floors,
         "collective": checked("collective"),
         "straggler": checked("straggler"),

@@ -1,0 +1,189 @@
+"""A PyTorch script of a user on rails: the rail experiment with its recorded step, driven by its real ranks."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from itertools import count, takewhile
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from experiments.faults import Faults
+from experiments.job_point import JobPoint
+from experiments.racks.row import FailoverRow, judge_together
+from experiments.racks.run import play
+from experiments.rails.experiment import Rails
+from experiments.rails.job import model_scale
+from experiments.rails.settings import RailPoint
+from experiments.repeats import Piece
+from experiments.runner import Measured
+from experiments.script import ENDLESS, output_of, scripts_folder, trace_of
+from experiments.torch.failure import kills_of, outliving, setting_of, windows_of
+from experiments.torch.job import calls_of, last_step, record, recorded, script_of, workload_of
+from experiments.torch.row import TorchRow, losses_in
+from experiments.torch.settings import TorchSettings
+from measure.results.row import MeasuredRow
+from railyard.errors import ConfigError
+from railyard.ownership import remove_file
+from railyard.reading import read_text
+from railyard.scale import Scale
+from workloads.catalog import Workload
+from workloads.pytorch.record import Record
+from workloads.pytorch.record_file import read_record, write_record
+from workloads.pytorch.trace import read_trace
+
+if TYPE_CHECKING:
+    from experiments.runner import Runner
+
+RECORD = "record.yaml"
+"""Name of the record in the results folder, and of that of a run beside what its ranks printed."""
+_MOST_OUTPUT = 64 << 20
+
+
+class Torch(Rails):
+    """A PyTorch script of your own, unchanged: one rank a host, its large tensors over circuits, by every policy.
+
+    Its step is recorded first, so that all is predicted, provisioned and judged as any job on rails.
+    """
+
+    name = "torch"
+    Settings = TorchSettings
+    settings: TorchSettings
+    rows = (TorchRow, FailoverRow)
+    row: ClassVar = TorchRow
+    files = ("script", "record")
+    actions: ClassVar = {}
+    quick: ClassVar = {"delays_ms": [0.0, 50.0], "most_steps": 6}
+    examples = (
+        "--script train.py --script-arguments '--steps 10'  # as railyard torchrun train.py --steps 10",
+        "--script train.py --compute recorded --ranks 16",
+        "--record record.yaml --predict               # the model alone; no root and no torch",
+    )
+
+    @classmethod
+    def adapt(cls, values: dict[str, Any], given: Any) -> dict[str, Any]:
+        """All is as it was given: there are no slots, and no remote controller."""
+        return values
+
+    @cached_property
+    def recorded(self) -> tuple[Record, Sequence[str]]:
+        """The record of a step, which is made now unless there is one, and what was not followed in it."""
+        settings = self.settings
+        if settings.record is not None:
+            return read_record(Path(settings.record)), ()
+        return recorded(settings, lambda line: print(line, file=sys.stderr, flush=True))
+
+    @cached_property
+    def modelled(self) -> Workload:
+        return workload_of(self.recorded[0], self.settings)
+
+    @cached_property
+    def workload(self) -> Workload:
+        return self.modelled
+
+    @property
+    def source(self) -> str | None:
+        return self.settings.script or self.settings.record
+
+    def check(self) -> None:
+        settings = self.settings
+        if not settings.script and settings.record is None:
+            raise ConfigError("must name a PyTorch script, as in --script train.py", key="script")
+        if settings.script and not Path(settings.script).is_file():
+            raise ConfigError(f"there is no file {settings.script}", key="script")
+        super().check()
+        if settings.kill:
+            scale = model_scale(settings, self.modelled)
+            kills_of(settings, setting_of(super().job(self.modelled, self._points[0], scale), settings, scale).plan)
+
+    def check_run(self) -> None:
+        if not self.settings.script:
+            raise ConfigError("must name a PyTorch script, as in --script train.py", key="script")
+        super().check_run()
+
+    def job(self, workload: Workload, point: RailPoint, scale: Scale) -> JobPoint:
+        settings = self.settings
+        job = super().job(workload, point, scale)
+        compute = "recorded" if settings.compute.startswith("given:") else settings.compute
+        calls, local = calls_of(job.program), workload.gpus_per_server
+        script = replace(script_of(settings), calls=calls, local=local, compute=compute)
+        job = replace(job, script=script, steps=ENDLESS)
+        return outliving(job, setting_of(job, settings, scale), settings) if settings.kill else job
+
+    def points(self) -> int | None:
+        return None if self.settings.kill else super().points()
+
+    def same(self, row: MeasuredRow) -> Any:
+        return row.event if isinstance(row, FailoverRow) else None
+
+    def begin(self, runner: Runner) -> None:
+        """Keep the record, and start what forks the ranks."""
+        super().begin(runner)
+        record, notes = self.recorded
+        write_record(record, runner.record.results.folder / RECORD)
+        for note in notes:
+            runner.progress.say(f"  {note}")
+        runner.extra["notes"] = list(notes)
+        runner.start_scripts(script_of(self.settings))
+
+    def measure(self, runner: Runner, piece: Piece) -> list[MeasuredRow]:  # type: ignore[override]
+        """Run the script once; its losses are in the row, and the record of its last step beside its output."""
+        settings, results = self.settings, runner.record.results.folder
+        measured = self._through_kills(runner, piece.of) if settings.kill else (super().measure(runner, piece), 0)
+        rows, incarnation = measured
+        row = rows[0]
+        assert isinstance(row, TorchRow) and row.point is not None
+        folders = (scripts_folder(results, row.point, number) for number in count())
+        for number, folder in enumerate(takewhile(Path.exists, folders)):
+            losses = self._losses(folder)
+            row.losses = {**row.losses, **losses}
+            if number == incarnation:
+                row.first_step = min(losses, default=0) + settings.setup_steps
+                self._keep_record(folder, runner)
+            for rank in range(self.workload.program.ranks):
+                remove_file(trace_of(folder, rank))
+        row.loss = row.losses[max(row.losses)] if row.losses else None
+        return [*rows]
+
+    def _through_kills(self, runner: Runner, point: RailPoint) -> tuple[list[MeasuredRow], int]:
+        """Run the script through the kills: the row of its longest incarnation, and one for each kill.
+
+        And the number of that incarnation.
+        """
+        job, incarnation = self.job(self.workload, point, self.scale), 0
+        setting = setting_of(super().job(self.workload, point, self.scale), self.settings, self.scale)
+        kills, prediction = kills_of(self.settings, setting.plan), job.predicted(self.scale)
+        seen = windows_of(job, setting, kills, prediction)
+        played = play(runner, setting, [job], Faults(kills), seen=seen, expected_s=inf)
+        row = self._row(point, self.scale)
+        row.predict(prediction)
+        if played.points:
+            longest = max(played.points, key=lambda each: each.metrics.steps)
+            row.take(Measured(longest.point, longest.events, prediction, played.delivered))
+            incarnation = longest.incarnation
+        row.point = played.number
+        judge_together(row, played.verdicts(job.name))
+        return [row, *played.rows()], incarnation
+
+    def _losses(self, folder: Path) -> dict[int, float]:
+        """The losses that the first rank printed which printed any; of a pipeline that is one of the last stage."""
+        found = (losses_in(_lines(output_of(folder, rank))) for rank in range(self.workload.program.ranks))
+        return next(filter(None, found), {})
+
+    def _keep_record(self, folder: Path, runner: Runner) -> None:
+        """Write the record of the last step that the traces in ``folder`` have."""
+        try:
+            traces = [read_trace(trace_of(folder, rank)) for rank in range(self.workload.program.ranks)]
+            write_record(record(self.settings, traces, last_step(traces)), folder / RECORD)
+        except ConfigError as error:
+            runner.progress.say(f"  there is no record of this run: {error}")
+
+
+def _lines(path: Path) -> list[str]:
+    with suppress(ConfigError):
+        return read_text(path, _MOST_OUTPUT, "the output of a rank").splitlines()
+    return []

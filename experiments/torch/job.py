@@ -1,0 +1,134 @@
+"""The step of a PyTorch script as a workload: recorded by real processes or read, with computes as the run has them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from experiments.script import Place, Script, ScriptTeam, trace_of
+from experiments.torch.settings import DEFAULT_RANKS, TorchSettings
+from railyard.errors import ConfigError
+from railyard.ownership import temporary_folder
+from workloads.catalog import Workload, recorded_workload
+from workloads.program import Collective, Compute, Operation, Program
+from workloads.pytorch.build import record_of
+from workloads.pytorch.record import Record
+from workloads.pytorch.record_file import read_record
+from workloads.pytorch.script_ranks import RecordedCall
+from workloads.pytorch.trace import RankTrace, StepEnd, read_trace
+
+PORT_GBPS = 0.1
+"""Rate of a port: the gradients of a debug model then take seconds."""
+SCALE_UP_GBPS = 1.0
+
+
+def script_of(settings: TorchSettings) -> Script:
+    """What to run, without the calls of a record."""
+    return Script(
+        settings.script,
+        settings.words,
+        local=settings.gpus_per_server,
+        steps=settings.most_steps,
+        setup_steps=settings.setup_steps,
+        front_end_below=settings.front_end_below,
+        strict=settings.strict,
+        timeout_s=settings.timeout_s,
+    )
+
+
+def recorded(settings: TorchSettings, say: Callable[[str], None]) -> tuple[Record, tuple[str, ...]]:
+    """The record of the step after the set-up, by real processes on loopback, and the notes of their traces.
+
+    ``AgentError`` for a rank that died, after its traceback was said.
+    """
+    ranks = settings.ranks or DEFAULT_RANKS
+    script = replace(script_of(settings), steps=settings.setup_steps + 1)
+    with temporary_folder() as folder, script.start() as processes:
+        team = ScriptTeam(processes, script, folder, say)
+        try:
+            team.launch([Place()] * ranks, "127.0.0.1", _free_port())
+            team.wait()
+        finally:
+            team.stop()
+        traces = [read_trace(trace_of(folder, rank)) for rank in range(ranks)]
+    return record(settings, traces, settings.setup_steps), _notes(traces)
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _notes(traces: Sequence[RankTrace]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(note for trace in traces for note in trace.notes))
+
+
+def record(settings: TorchSettings, traces: Sequence[RankTrace], step: int) -> Record:
+    """The record of one step of all ranks, with the computes that they measured, for a fabric as that of the run."""
+    found = record_of(
+        {trace.rank: trace for trace in traces},
+        Path(settings.script).stem or "script",
+        step,
+        seconds=lambda work: work.seconds,
+        front_end_below=settings.front_end_below,
+        gpus_per_server=settings.gpus_per_server,
+    )
+    return replace(found, port_gbps=settings.fabric.rate_gbps or PORT_GBPS, scale_up_gbps=SCALE_UP_GBPS)
+
+
+def last_step(traces: Sequence[RankTrace]) -> int:
+    """The last step that every rank has ended."""
+    return min(max((each.step for each in trace.events if isinstance(each, StepEnd)), default=-1) for trace in traces)
+
+
+def workload_of(record: Record, settings: TorchSettings) -> Workload:
+    """The recorded step on a fabric of its own, with the computes of a run; ``ConfigError`` for other ``ranks``."""
+    if settings.ranks not in (None, record.ranks):
+        raise ConfigError(f"must be {record.ranks}, as in the record, or left out", key="ranks")
+    workload, given = recorded_workload(record), settings.compute.partition("given:")[2]
+    other = read_record(Path(given)).program() if given else None
+    return replace(
+        workload,
+        program=with_computes(workload.program, settings.compute, other),
+        port_gbps=settings.fabric.rate_gbps or PORT_GBPS,
+        front_end_gbps=settings.front_end_gbps,
+    )
+
+
+def with_computes(program: Program, compute: str, given: Program | None) -> Program:
+    """``program`` with the computes of a run: those of ``given``, which has the same operations, or scaled ones."""
+    factor = float(compute.partition(":")[2]) if compute.startswith("scaled:") else 1.0
+    if given is not None and [list(map(type, ops)) for ops in given.operations] != [
+        list(map(type, ops)) for ops in program.operations
+    ]:
+        raise ConfigError("is of another step: its ranks do other operations", key="compute")
+
+    def changed(op: Operation, rank: int) -> Operation:
+        if not isinstance(op, Compute):
+            return op
+        source = op if given is None else given.operations[rank][op.id]
+        assert isinstance(source, Compute)
+        return replace(op, seconds=source.seconds * factor)
+
+    operations = (tuple(changed(op, rank) for op in ops) for rank, ops in enumerate(program.operations))
+    return replace(program, operations=tuple(operations))
+
+
+def calls_of(program: Program) -> tuple[tuple[RecordedCall, ...], ...]:
+    """The calls of each rank, with the computes before them, as a script compares and paces its own with them."""
+    return tuple(tuple(_calls(program, ops)) for ops in program.operations)
+
+
+def _calls(program: Program, operations: Sequence[Operation]) -> Iterator[RecordedCall]:
+    seconds = 0.0
+    for op in operations:
+        if isinstance(op, Compute):
+            seconds = op.seconds_in(0)
+            continue
+        group = program.groups[op.group]
+        kind = op.kind if isinstance(op, Collective) else op.type
+        yield RecordedCall(kind, group.members, op.bytes, group.domain != "front-end", seconds)
+    yield RecordedCall("end", (), 0, False, seconds)
