@@ -51,7 +51,7 @@ class Workload:
     port_gbps: float
     scale_up_gbps: float
     traced: bool = False
-    """Whether the program comes from a file of another tool, with arbitrary groups."""
+    """Whether the program comes from a file of another tool or a script, with groups that Opus does not know."""
     training: Recipe | None = None
     """Recipe from which the step was generated, if it was generated."""
     record: Record | None = None
@@ -186,7 +186,7 @@ def make_workload(recipe: Recipe, *, folded: bool = False) -> Workload:
 
 def recipe_of(name_or_path: str) -> Recipe:
     """The recipe of a workload of the catalog, or of a YAML file; ``ConfigError`` for others."""
-    if not is_recipe(name_or_path):
+    if not is_recipe(name_or_path) or (name_or_path not in CATALOG and is_record(Path(name_or_path))):
         raise ConfigError(f"{name_or_path} is a trace, whose sizes are fixed; name a job of the catalog or a YAML file")
     return _recipe(name_or_path, {})
 

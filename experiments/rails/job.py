@@ -298,7 +298,7 @@ def ep_algorithm(settings: RailSettings, workload: Workload, mode: Mode) -> str:
     hop by hop over the circuits of the data-parallel ring (Opus, arXiv 2602.12521: experts have no circuits of their
     own).
     """
-    if workload.training is None:
+    if workload.traced:
         return ""
     if settings.fabric_of(mode) == "electrical":
         return "bidirectional-direct"
