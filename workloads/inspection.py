@@ -96,7 +96,7 @@ def inspect_file(
         if workload.training is not None:
             return _of_workload(name_or_path, "recipe", make_workload(workload.training), ())
         assert workload.record is not None
-        if workload.record.operations > MOST_OPERATIONS:
+        if workload.record.operations > MOST_OPERATIONS or workload.record.ranks > MOST_RANKS:
             return _of_record(name_or_path, workload.record, workload)
         return _of_workload(name_or_path, _RECORD, recorded_workload(workload.record), ())
     with in_file(name_or_path):

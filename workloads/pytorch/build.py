@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count, pairwise, product, zip_longest
-from math import prod
+from typing import Any
+
+import numpy
 
 from railyard.errors import ConfigError
 from workloads.program import Dimension
@@ -47,25 +49,20 @@ class _Asked:
     bytes: int
     uneven: str = ""
 
-    @property
-    def words(self) -> str:
-        return f"{self.call.kind} of {self.bytes} bytes" + (f" from rank {r}" if (r := self.call.root) else "")
-
     def meets(self, other: _Asked) -> bool:
         """Whether both are the same collective, or a send and its receive."""
         mine, theirs = self.call, other.call
-        if self.call.peer is not None:
-            return {mine.kind, theirs.kind} == {"send", "recv"} and self.bytes == other.bytes
-        sizes = self.bytes == other.bytes or bool(mine.sent or theirs.sent)
-        return (mine.kind, mine.root) == (theirs.kind, theirs.root) and sizes
+        uneven = mine.kind == "all_to_all" and bool(mine.sent or theirs.sent)
+        kinds = {mine.kind, theirs.kind} == ({mine.kind} if mine.peer is None else {"send", "recv"})
+        return kinds and mine.root == theirs.root and (uneven or self.bytes == other.bytes)
 
 
 @dataclass(frozen=True)
 class _Step:
+    """What a traced rank asked for in the step; ``end`` is its class without ranks and calls."""
+
     asked: tuple[_Asked, ...]
-    end_seconds: float
-    end_waits: tuple[int, ...]
-    end_ahead: float
+    end: RankClass
 
     @cached_property
     def over(self) -> Mapping[Ranks, list[_Asked]]:
@@ -95,19 +92,12 @@ def record_of(
     steps = {rank: _step_of(trace, step, seconds) for rank, trace in sorted(traces.items())}
     uneven = _compare(mesh, steps, step)
     roles, role_of = _roles(mesh, steps, front_end_below)
-    classes: dict[RankClass, list[int]] = defaultdict(list)
+    classes: dict[RankClass, list[int]] = {}
     for rank, own in steps.items():
-        calls = tuple(_recorded(one, role_of(one)) for one in own.asked)
-        classes[RankClass((), calls, own.end_seconds, own.end_waits, own.end_ahead)] += mesh.like(rank)
-    return Record(
-        name,
-        prod(mesh.sizes),
-        roles,
-        tuple(replace(same, ranks=tuple(sorted(ranks))) for same, ranks in classes.items()),
-        step,
-        gpus_per_server,
-        uneven=uneven,
-    )
+        alike = replace(own.end, calls=tuple(_recorded(one, role_of(one)) for one in own.asked))
+        classes.setdefault(alike, []).extend(like for like, traced in enumerate(mesh.traced) if traced == rank)
+    in_order = tuple(replace(alike, ranks=tuple(sorted(ranks))) for alike, ranks in classes.items())
+    return Record(name, len(mesh.traced), roles, in_order, step, gpus_per_server, uneven=uneven)
 
 
 def _recorded(one: _Asked, role: str) -> ClassCall:
@@ -130,7 +120,7 @@ def _step_of(trace: RankTrace, step: int, seconds: Callable[[Work], float]) -> _
                     ahead, spent = (ahead, spent) if waits else (spent, 0.0)
                     waits[number_of[event.call]] = None
             elif not isinstance(event, Call):
-                return _Step(tuple(asked), spent, tuple(waits), ahead)
+                return _Step(tuple(asked), RankClass((), (), spent, tuple(waits), ahead))
             elif event.kind != "barrier":
                 number_of[count] = number = len(asked)
                 members = event.ranks
@@ -151,88 +141,56 @@ def _step_of(trace: RankTrace, step: int, seconds: Callable[[Work], float]) -> _
 
 @dataclass(frozen=True)
 class _Mesh:
-    """The ranks of a job by coordinates in a mesh of ``sizes``, the fastest first.
+    """The ranks of a job as a mesh of ``sizes``, the fastest first; ``traced`` is the traced rank that each is like.
 
-    ``traced`` are the traced ranks by their coordinates in the dimensions ``apart``, in which they differ. A rank is
-    like the traced one that has the same ones.
+    That is the one with the same coordinates in the dimensions ``apart``, in which traced ranks differ.
     """
 
     sizes: tuple[int, ...]
-    apart: tuple[int, ...]
-    traced: Mapping[Ranks, int]
+    apart: frozenset[int]
+    traced: Ranks
 
     @staticmethod
     def of(traces: Mapping[int, RankTrace]) -> _Mesh:
-        worlds = {trace.world for trace in traces.values()}
-        if len(worlds) != 1 or not all(0 <= rank < max(worlds) for rank in traces):
-            raise ConfigError(f"the traces of ranks {some_ranks(sorted(traces))} must be of one job, and at least one")
+        ranks, worlds = sorted(traces), {trace.world for trace in traces.values()}
+        if len(worlds) != 1 or not 0 <= ranks[0] <= ranks[-1] < max(worlds):
+            raise ConfigError(f"the traces of ranks {some_ranks(ranks)} must be of one job, and at least one")
         world = worlds.pop()
-        if len(traces) == world:
-            return _Mesh((world,), (0,), {(rank,): rank for rank in traces})
+        if len(ranks) == world:
+            return _Mesh((world,), frozenset([0]), tuple(ranks))
         bounds = sorted({1, world, *(bound for trace in traces.values() for bound in _bounds(trace))})
         if any(high % low for low, high in pairwise(bounds)):
-            raise ConfigError(
-                f"the groups of ranks {some_ranks(sorted(traces))} are no mesh of {world} ranks: trace all"
-            )
-        mesh = _Mesh(tuple(high // low for low, high in pairwise(bounds)), (), {})
-        apart = mesh.differing(tuple(traces))
-        mesh = _Mesh(mesh.sizes, apart, {tuple(mesh.at(rank)[d] for d in apart): rank for rank in traces})
-        for rank in range(world) if len(traces) != prod(mesh.sizes[d] for d in apart) else ():
-            if tuple(mesh.at(rank)[d] for d in apart) not in mesh.traced:
-                raise ConfigError(
-                    f"rank {rank} is like none of the traced ranks {some_ranks(sorted(traces))}: trace it too"
-                )
-        return mesh
+            raise ConfigError(f"the groups of ranks {some_ranks(ranks)} make no mesh of {world} ranks; trace all")
+        sizes = tuple(high // low for low, high in pairwise(bounds))
+        places = numpy.array(numpy.unravel_index(range(world), sizes, order="F"))
+        apart = [d for d, place in enumerate(places) if len({*place[ranks].tolist()}) > 1]
+        like = {tuple(places[apart, rank]): rank for rank in ranks}
+        for rank in range(world):
+            if tuple(places[apart, rank]) not in like:
+                raise ConfigError(f"rank {rank} is like none of the traced ranks {some_ranks(ranks)}; trace it too")
+        return _Mesh(sizes, frozenset(apart), tuple(like[tuple(places[apart, rank])] for rank in range(world)))
 
-    def at(self, rank: int) -> list[int]:
-        place = []
-        for size in self.sizes:
-            rank, coordinate = divmod(rank, size)
-            place.append(coordinate)
-        return place
+    def _at(self, ranks: Ranks) -> Any:
+        """The coordinates of ``ranks``: a row for each dimension."""
+        return numpy.array(numpy.unravel_index(ranks, self.sizes, order="F"))
 
-    def rank(self, place: Sequence[int]) -> int:
-        rank = 0
-        for coordinate, size in zip(reversed(place), reversed(self.sizes), strict=True):
-            rank = rank * size + coordinate
-        return rank
+    def _moved(self, places: Any) -> Ranks:
+        return tuple(numpy.ravel_multi_index(tuple(places), self.sizes, order="F").tolist())
 
-    def differing(self, ranks: Ranks) -> tuple[int, ...]:
-        """The dimensions in which ``ranks`` differ."""
-        places = zip(*map(self.at, ranks), strict=True)
-        return tuple(d for d, coordinates in enumerate(places) if len(set(coordinates)) > 1)
-
-    def traced_like(self, rank: int) -> int:
-        place = self.at(rank)
-        return self.traced[tuple(place[d] for d in self.apart)]
-
-    def like(self, rank: int) -> Iterator[int]:
-        """The ranks that the traced ``rank`` stands for."""
-        return (to for (to,) in self.images(rank, (rank,)))
-
-    def images(self, rank: int, members: Ranks) -> Iterator[Ranks]:
-        """A group of the traced ``rank``, and the others that the ranks like it have in its place."""
-        fixed = {*self.apart, *self.differing(members)}
-        place = self.at(rank)
-        for to in product(*([place[d]] if d in fixed else range(size) for d, size in enumerate(self.sizes))):
-            yield self.moved(members, self.rank(to))
+    def images(self, members: Ranks) -> Iterator[Ranks]:
+        """A group of a traced rank, and the others that the ranks like it have in its place."""
+        places = self._at(members)
+        free = [d for d, place in enumerate(places) if d not in self.apart and (place == place[0]).all()]
+        for to in product(*(range(self.sizes[d]) for d in free)):
+            places[free] = numpy.array(to, int)[:, None]
+            yield self._moved(places)
 
     def moved(self, members: Ranks, to: int) -> Ranks:
         """The group that rank ``to`` has in place of ``members``, a group of a rank like it."""
-        if to in members:
-            return members
-        within, place = set(self.differing(members)), self.at(to)
-        return tuple(
-            self.rank([own if d in within else place[d] for d, own in enumerate(self.at(member))]) for member in members
-        )
-
-    def check(self, rank: int, members: Ranks) -> None:
-        traced_all = len(self.apart) == len(self.sizes)
-        if not traced_all and len(members) != prod(self.sizes[d] for d in self.differing(members)):
-            raise ConfigError(
-                f"the group of ranks {some_ranks(members)}, to which rank {rank} belongs, is no part of a mesh of "
-                f"{' x '.join(map(str, reversed(self.sizes)))} ranks: trace all ranks"
-            )
+        places = self._at(members)
+        same = (places == places[:, :1]).all(axis=1)
+        places[same] = self._at((to,))[same]
+        return self._moved(places)
 
 
 def _bounds(trace: RankTrace) -> Iterator[int]:
@@ -255,16 +213,13 @@ def _compare(mesh: _Mesh, steps: Mapping[int, _Step], step: int) -> dict[str, Ma
     names: dict[Matrix, str] = {}
     for rank, own in steps.items():
         for members, mine in own.over.items():
-            if mine[0].call.peer is None:
-                mesh.check(rank, members)
-            others = {mesh.traced_like(member): member for member in reversed(members)}
-            lists = {
-                member: steps[traced].over.get(mesh.moved(members, traced), []) for traced, member in others.items()
-            }
-            for member, theirs in lists.items() if len(others) > 1 else ():
-                for one, other in zip_longest(mine, theirs) if member != rank else ():
+            one_of = {mesh.traced[member]: member for member in reversed(members)}
+            lists = {traced: steps[traced].over.get(mesh.moved(members, traced), []) for traced in one_of}
+            for traced, theirs in lists.items():
+                for one, other in zip_longest(mine, theirs) if traced != rank else ():
                     if one is None or other is None or not one.meets(other):
-                        raise _disagree(step, (rank, one), (member, other), members)
+                        told = f"{_told(rank, one)}, and {_told(one_of[traced], other)}"
+                        raise ConfigError(f"the ranks {some_ranks(members)} disagree in step {step}: {told}")
             for place, one in enumerate(mine):
                 if one.call.kind == "all_to_all":
                     rows = [lists[member][place] for member in members if len(lists) == len(members)]
@@ -272,14 +227,11 @@ def _compare(mesh: _Mesh, steps: Mapping[int, _Step], step: int) -> dict[str, Ma
     return {name: matrix for matrix, name in names.items()}
 
 
-def _disagree(
-    step: int, mine: tuple[int, _Asked | None], theirs: tuple[int, _Asked | None], members: Ranks
-) -> ConfigError:
-    told = [
-        f"rank {rank} asks for {one.words} (call {one.number})" if one else f"rank {rank} asks for nothing more"
-        for rank, one in (mine, theirs)
-    ]
-    return ConfigError(f"the ranks {some_ranks(members)} disagree in step {step}: {', and '.join(told)}")
+def _told(rank: int, one: _Asked | None) -> str:
+    if one is None:
+        return f"rank {rank} asks for nothing more"
+    root = "" if one.call.root is None else f" of root {one.call.root}"
+    return f"rank {rank} asks for {one.call.kind} of {one.bytes} bytes{root} (call {one.number})"
 
 
 def _level(one: _Asked, row_of: Sequence[_Asked], rank: int, names: dict[Matrix, str]) -> None:
@@ -302,9 +254,6 @@ def _level(one: _Asked, row_of: Sequence[_Asked], rank: int, names: dict[Matrix,
 _Key = tuple[Ranks, bool, bool]
 """Members (of a pair the smaller rank first), whether their call is a small one, and whether they are a pair."""
 
-_Kind = tuple[str, Dimension, bool, int, int]
-"""Name, dimension, whether small, and size and stride of a group: groups that share none of their ranks are a role."""
-
 
 def _key(one: _Asked, members: Ranks, front_end_below: int) -> _Key:
     pair = one.call.peer is not None
@@ -314,42 +263,41 @@ def _key(one: _Asked, members: Ranks, front_end_below: int) -> _Key:
 def _roles(
     mesh: _Mesh, steps: Mapping[int, _Step], front_end_below: int
 ) -> tuple[dict[str, GroupRole], Callable[[_Asked], str]]:
-    """The roles of all groups by name, and the name of the role of a call."""
+    """The roles of all groups by name, and the name of the role of a call.
+
+    Groups of the same name, size and stride have one role as far as they share no rank.
+    """
     labels: dict[Ranks, set[str]] = defaultdict(set)
     keys: dict[_Key, None] = {}
-    for rank, own in steps.items():
+    for own in steps.values():
         for one in {(_key(one, one.members, front_end_below), one.call.label): one for one in own.asked}.values():
-            for members in mesh.images(rank, one.members):
+            for members in mesh.images(one.members):
                 key = _key(one, members, front_end_below)
                 keys[key] = None
                 labels[key[0]].add(one.call.label)
-    stages = stages_of((members for members, _, pair in keys if pair), prod(mesh.sizes))
-    alike: dict[_Kind, list[dict[int, Ranks]]] = defaultdict(list)
-    row_of: dict[_Key, tuple[_Kind, int]] = {}
+    ranks = len(mesh.traced)
+    stages = stages_of((members for members, _, pair in keys if pair), ranks)
+    placed: dict[str, tuple[object, set[int], list[Ranks]]] = {}
+    roles: dict[str, GroupRole] = {}
+    role_of: dict[_Key, str] = {}
     for key in keys:
         members, small, pair = key
-        base, dimension = _named(labels[members], whole=len(members) == prod(mesh.sizes))
+        base, dimension = _named(labels[members], whole=len(members) == ranks)
         if pair:
-            low, high = (stages[rank] for rank in members)
-            members = (
-                members[::-1] if low == 0 and high > 1 else members
-            )  # interleaved: the last stage sends to the first
+            if stages[members[0]] == 0 and stages[members[1]] > 1:  # interleaved: the last stage sends to the first
+                members = members[::-1]
             base, dimension = f"pp.{stages[members[0]]}-{stages[members[1]]}", "pp"
-        kind = base, dimension, small, len(members), abs(members[1] - members[0])
-        rows = alike[kind]
-        number = next((i for i, row in enumerate(rows) if row.keys().isdisjoint(members)), len(rows))
-        rows += [{}] if number == len(rows) else []
-        rows[number] |= dict.fromkeys(members, members)
-        row_of[key] = kind, number
-    roles: dict[str, GroupRole] = {}
-    names: dict[tuple[_Kind, int], str] = {}
-    for kind, rows in alike.items():
-        for number, row in enumerate(rows):
-            plain = kind[0] + (".small" if kind[2] else "")
-            name = next(name for i in count(1) if (name := plain if i == 1 else f"{plain}-{i}") not in roles)
-            names[kind, number] = name
-            roles[name] = GroupRole(kind[1], tuple(sorted(set(row.values()))), front_end=kind[2])
-    return roles, lambda one: names[row_of[_key(one, one.members, front_end_below)]]
+        kind = dimension, small, len(members), abs(members[1] - members[0])
+        for number in count(1):
+            name = base + (".small" if small else "") + (f"-{number}" if number > 1 else "")
+            of, taken, groups = placed.setdefault(name, (kind, set(), []))
+            if of == kind and taken.isdisjoint(members):
+                break
+        taken.update(members)
+        groups.append(members)
+        role_of[key], roles[name] = name, GroupRole(dimension, (), front_end=small)
+    whole = {name: replace(role, groups=tuple(sorted(placed[name][2]))) for name, role in roles.items()}
+    return whole, lambda one: role_of[_key(one, one.members, front_end_below)]
 
 
 def _named(labels: Iterable[str], *, whole: bool) -> tuple[str, Dimension]:

@@ -24,7 +24,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -52,6 +51,7 @@ _CALL = re.compile(
 )
 _RANKS = re.compile(r"(\d{1,6})(?:-(\d{1,6})(?:/(\d{1,6}))?)?")
 _GROUPS = re.compile(r"([\d,/-]+)(?: \*(\d{1,6})/(\d{1,6}))?")
+_TWO = "must be groups of two or more ranks (of dimension pp, of two), each rank in one of them"
 
 
 class _Head(Section):
@@ -132,30 +132,24 @@ def _rows(groups: Sequence[tuple[int, ...]]) -> Iterator[str]:
     """Groups as text; those that are one group shifted again and again are one row."""
     start = 0
     while start < len(groups):
-        shifts = [_shift(before, after) for before, after in pairwise(groups[start:])]
-        end = next((i for i, shift in enumerate(shifts) if shift is None or shift != shifts[0]), len(shifts))
-        yield _row(groups[start]) + (f" *{end + 1}/{shifts[0]}" if end else "")
-        start += end + 1
-
-
-def _shift(before: tuple[int, ...], after: tuple[int, ...]) -> int | None:
-    """By how much all ranks of ``after`` are above those of ``before``; None if that is not one positive number."""
-    shift = after[0] - before[0]
-    return shift if shift > 0 and after == tuple(rank + shift for rank in before) else None
+        first, end = groups[start], start + 1
+        shift = groups[end][0] - first[0] if end < len(groups) else 0
+        while shift > 0 and end < len(groups) and groups[end] == tuple(r + shift * (end - start) for r in first):
+            end += 1
+        yield _row(first) + (f" *{end - start}/{shift}" if end > start + 1 else "")
+        start = end
 
 
 def _row(ranks: Sequence[int]) -> str:
     parts, start = [], 0
     while start < len(ranks):
-        step = ranks[start + 1] - ranks[start] if start + 2 < len(ranks) else 0
-        end = start
-        while step > 0 and end + 1 < len(ranks) and ranks[end + 1] - ranks[end] == step:
+        first, end = ranks[start], start + 1
+        step = ranks[end] - first if end < len(ranks) else 0
+        while step > 0 and end < len(ranks) and ranks[end] == first + step * (end - start):
             end += 1
-        end = end if end > start + 1 else start
-        parts.append(
-            f"{ranks[start]}-{ranks[end]}" + (f"/{step}" if step > 1 else "") if end > start else f"{ranks[start]}"
-        )
-        start = end + 1
+        end = end if end > start + 2 else start + 1
+        parts.append(f"{first}" + (f"-{ranks[end - 1]}" + (f"/{step}" if step > 1 else "") if end > start + 1 else ""))
+        start = end
     return ",".join(parts)
 
 
@@ -173,35 +167,39 @@ def read_record(path: Path) -> Record:
         head, room = keys.record, MOST_MEMBERS
         roles: dict[str, GroupRole] = {}
         for name, role in keys.roles.items():
-            key = f"roles.{name}.groups"
-            groups = tuple(group for row in role.groups for group in _groups_in(row, head.ranks, key))
-            members = [rank for group in groups for rank in group]
-            room -= len(members)
-            if len(set(members)) != len(members) or min(map(len, groups)) < 2 or room < 0:
-                raise ConfigError(
-                    f"must be groups of two or more ranks, each in one of them, {MOST_MEMBERS} in all", key=key
-                )
-            if role.dimension == "pp" and max(map(len, groups)) > 2:
-                raise ConfigError("must be pairs, as groups of dimension pp are", key=key)
+            groups = _groups(role, head.ranks, f"roles.{name}.groups")
             roles[name] = GroupRole(role.dimension, groups, role.front_end)
+            room -= sum(map(len, groups))
+            if room < 0:
+                raise ConfigError(f"have more than {MOST_MEMBERS} members in all groups together", key="roles")
         uneven = {name: _matrix(text, f"uneven.{name}") for name, text in keys.uneven.items()}
         classes = tuple(
             _class(ranks, f"classes.{number}", head.ranks, roles, uneven) for number, ranks in enumerate(keys.classes)
         )
-        ranks = sorted(rank for one in classes for rank in one.ranks)
-        if ranks != list(range(head.ranks)):
+        if sorted(rank for one in classes for rank in one.ranks) != list(range(head.ranks)):
             raise ConfigError(f"must have each of the {head.ranks} ranks once", key="classes")
         return Record(roles=roles, classes=classes, uneven=uneven, **head.model_dump())
 
 
-def _groups_in(row: str, ranks: int, key: str) -> Iterator[tuple[int, ...]]:
-    match = _GROUPS.fullmatch(row)
-    if match is None:
-        raise ConfigError(f"must be rows such as 0-7, '0,4' or '0-7 *4/8', not {shown(row)}", key=key)
-    first, times, shift = _ranks_in(match[1], ranks, key), int(match[2] or 1), int(match[3] or 1)
-    if max(first) + (times - 1) * shift >= ranks:
-        raise ConfigError(f"ends with a rank beyond the {ranks} ranks: {shown(row)}", key=key)
-    return (tuple(rank + number * shift for rank in first) for number in range(times))
+def _groups(role: _Groups, ranks: int, key: str) -> tuple[tuple[int, ...], ...]:
+    groups: list[tuple[int, ...]] = []
+    taken: set[int] = set()
+    for row in role.groups:
+        match = _GROUPS.fullmatch(row)
+        if match is None:
+            raise ConfigError(f"must be rows such as 0-7, '0,4' or '0-7 *4/8', not {shown(row)}", key=key)
+        first, times, shift = _ranks_in(match[1], ranks, key), int(match[2] or 1), int(match[3] or 1)
+        if max(first) + (times - 1) * shift >= ranks:
+            raise ConfigError(f"ends with a rank beyond the {ranks} ranks: {shown(row)}", key=key)
+        wrong = len(first) != 2 if role.dimension == "pp" else len(first) < 2
+        if wrong or times * len(first) > ranks:  # more would share ranks
+            raise ConfigError(_TWO, key=key)
+        for number in range(times):
+            groups.append(tuple(rank + number * shift for rank in first))
+            if len(set(groups[-1])) < len(first) or not taken.isdisjoint(groups[-1]):
+                raise ConfigError(_TWO, key=key)
+            taken.update(groups[-1])
+    return tuple(groups)
 
 
 def _ranks_in(row: str, ranks: int, key: str) -> tuple[int, ...]:
@@ -244,23 +242,23 @@ def _class(given: _Calls, key: str, ranks: int, roles: dict[str, GroupRole], une
                 raise ConfigError(f"must have seconds up to {LONGEST_S:g}, and follow calls above it (the first is 0)")
             if number == len(lines):
                 return RankClass(own, tuple(calls), seconds, waits, ahead)
-            if (match["kind"] in ("send", "recv")) != (
-                match["role"] in roles and roles[match["role"]].dimension == "pp"
-            ):
-                raise ConfigError("must have a role of dimension pp for send and recv, and for these alone")
-            calls.append(replace(_call(match, members, uneven), seconds=seconds, waits=waits, ahead=ahead))
+            calls.append(replace(_call(match, roles, members, uneven), seconds=seconds, waits=waits, ahead=ahead))
         except ConfigError as error:
             raise ConfigError(f"line {number} {error.message}: {shown(line)}", key=f"{key}.calls") from None
     raise ConfigError("must end with a line such as 0.001: end", key=f"{key}.calls")
 
 
-def _call(match: re.Match[str], members: Mapping[str, int], uneven: Mapping[str, Matrix]) -> ClassCall:
+def _call(
+    match: re.Match[str], roles: Mapping[str, GroupRole], members: Mapping[str, int], uneven: Mapping[str, Matrix]
+) -> ClassCall:
     """The call of a line; ``members`` are the least of a group of the ranks in each role that they all have."""
     kind, least = _KINDS.get(match["kind"]), members.get(match["role"])
     if kind is None:
         raise ConfigError(f"must have one of the kinds {', '.join(_KINDS)}{nearest(match['kind'], _KINDS)}")
     if least is None:
         raise ConfigError("must have a role of section roles in which all its ranks have a group")
+    if (kind in ("send", "recv")) != (roles[match["role"]].dimension == "pp"):
+        raise ConfigError("must have a role of dimension pp for send and recv, and for these alone")
     size, root, name = int(match["bytes"]), int(match["root"] or 0), match["uneven"] or ""
     if size > MOST_MESSAGE_BYTES or root >= least:
         raise ConfigError(f"must have at most {MOST_MESSAGE_BYTES} bytes, and a root of 0 to {least - 1}")
