@@ -178,6 +178,8 @@ def predict_step(contents: Contents, options: argparse.Namespace) -> tuple[dict[
     settings = make_settings(values)
     note, chosen = "", None
     try:
+        if workload.record is not None and workload.record.ranks > workload.program.ranks:
+            raise ConfigError(f"no machine runs {workload.record.ranks} ranks")
         chosen = resolve_scale(settings, workload, this_machine())
     except ConfigError as error:
         note = f"a run would be refused: {error}."

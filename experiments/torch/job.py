@@ -126,9 +126,10 @@ def _calls(program: Program, operations: Sequence[Operation]) -> Iterator[Record
     seconds = 0.0
     for op in operations:
         if isinstance(op, Compute):
-            seconds = op.seconds_in(0)
+            seconds += op.seconds_in(0)
             continue
         group = program.groups[op.group]
         kind = op.kind if isinstance(op, Collective) else op.type
         yield RecordedCall(kind, group.members, op.bytes, group.domain != "front-end", seconds)
+        seconds = 0.0
     yield RecordedCall("end", (), 0, False, seconds)
