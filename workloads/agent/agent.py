@@ -219,7 +219,7 @@ class Agent:
                 self._heartbeat = Heartbeat(self._beat, self._config.heartbeat_s)
             self._comm_engine.transport.listen()
             if self._script is not None:
-                self._script.listen()
+                self._script.channel.listen()
             if self._member is not None:
                 self._member.serve()
             self._check_in()
@@ -247,7 +247,7 @@ class Agent:
             if self._channel is not None:
                 self._channel.close()
             if self._script is not None:
-                self._script.close()
+                self._script.channel.close()
             self._poller.close()
 
     def _beat(self, answers: int) -> None:
@@ -324,7 +324,7 @@ class Agent:
                 self._poller.watch(background, READ)
         channel, heartbeat, script = self._channel, self._heartbeat, self._script
         if script is not None:
-            self._poller.watch(script, 0 if script.gone else READ)
+            self._poller.watch(script.channel, 0 if script.gone else READ)
         if heartbeat is not None:
             self._poller.watch(heartbeat, READ)
         if channel is not None and not channel.lost:
@@ -337,7 +337,7 @@ class Agent:
                     self._resume()
             elif owner is heartbeat and heartbeat is not None:
                 heartbeat.answer()
-            elif owner is script and script is not None:
+            elif script is not None and owner is script.channel:
                 script.receive(self._machine, self._comm_engine.execute)
             elif owner is channel and channel is not None:
                 if events & WRITE:
@@ -420,7 +420,7 @@ class Agent:
         now = time.monotonic()
         self._comm_engine.execute(self._machine.begin(at, now), now)
         if self._script is not None:
-            self._script.begin()
+            self._script.channel.tell(go=True)
         if self._machine.finished and not self._finished:
             self._finish()  # no step is left
 

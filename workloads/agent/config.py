@@ -66,9 +66,9 @@ class AgentConfig:
     the program a training job with a state and checkpoints (None: a plain repetition of its step). ``profile_steps``:
     first steps in which mode provisioned requests on demand, as it learns the order of the phases; ``stale_step``: the
     step in which it has a stale profile (0: none). ``outlives_controller``: the agent goes on without a controller, and
-    with another when the launcher says so. ``script``: path of a Unix socket at which the agent listens for the user's
-    script that drives it (``workloads.agent.script``): its steps are not longer than the script, and values are the
-    script's, in real bytes (empty: no script).
+    with another when the launcher says so. ``script``: path of the Unix socket at which the agent
+    listens for the user's script that drives it (``workloads.agent.script``; empty: none). The script then says when a
+    step is over and which is the last, up to ``steps``; its tensors move in their real size, whatever the scale.
     """
 
     rank: int

@@ -114,7 +114,7 @@ class Script(Values):
         self._name, self._steps = f"the script of rank {config.rank}", config.steps
         self._communications = tuple(config.program.communications(config.rank))
         self._numbers = {op.id: number for number, op in enumerate(self._communications)}
-        self._channel = ScriptChannel(config.script, self._name)
+        self.channel = ScriptChannel(config.script, self._name)
         self._step = config.incarnation.first_step if config.incarnation is not None else 0
         self._called = 0
         """Number of communications of this step that were called, without a gap."""
@@ -126,8 +126,10 @@ class Script(Values):
         """Whether the script stands before its recorded step, ended well, has closed its end, and is heeded no more."""
         self.next_event = time.monotonic() + SCRIPT_READY_S
 
-    def fileno(self) -> int:
-        return self._channel.fileno()
+    def fail(self, sentence: str) -> None:
+        """Tell the script why its agent ends; what it says from now on is not heeded."""
+        self.channel.tell(error=sentence)
+        self.lost = True
 
     # -- what the script says ------------------------------------------------------------------------
 
@@ -139,15 +141,9 @@ class Script(Values):
                 "fewer steps before it"
             )
 
-    def listen(self) -> None:
-        self._channel.listen()
-
-    def begin(self) -> None:
-        self._channel.tell(go=True)
-
     def receive(self, machine: RankMachine, execute: Callable[[list[Action], float], object]) -> None:
         """Read what has come, and ``execute`` what the machine does with it."""
-        for message in self._channel.receive():
+        for message in self.channel.receive():
             now = time.monotonic()
             self.gone = self.gone or not message
             if not self.lost:
@@ -160,7 +156,8 @@ class Script(Values):
             self.ended = True
         elif not message:
             if not (self.ended or machine.finished):
-                raise AgentError(f"{self._name} ended in step {self._step}{self._missing()}")
+                where = f"in step {self._step}{self._missing()}" if self.ready else "before its recorded step"
+                raise AgentError(f"{self._name} ended {where}")
         elif not machine.begun:
             raise AgentError(f"{self._name} did not wait for its first step")
         elif "call" in message:
@@ -214,7 +211,7 @@ class Script(Values):
             call = from_plain(ScriptCall, message, "a call")
         except ConfigError as error:
             raise AgentError(f"{what} is refused: {error}") from None
-        self._calls[key] = call, self._channel.memory()
+        self._calls[key] = call, self.channel.memory()
         kind = op.kind if isinstance(op, Collective) else type(op).__name__.lower()
         if call.kind != kind or self._step >= self._steps:
             there = f"its record has {kind} there ({op.name})" if self._step < self._steps else "no step is left"
@@ -249,7 +246,7 @@ class Script(Values):
             call.finish(buffer, len(in_flight.group.members))
             self._move(os.pwritev, memory, buffer, layout.output)
             os.close(memory)
-            self._channel.tell(done=self._numbers[in_flight.op.id])
+            self.channel.tell(done=self._numbers[in_flight.op.id])
 
     def _move(self, move: Callable[..., int], memory: int, buffer: Floats, pieces: tuple[Piece, ...]) -> None:
         """Read pieces of the script's memory into the buffer, or write them."""
@@ -263,13 +260,3 @@ class Script(Values):
 
     def recycle(self, in_flight: InFlight) -> None:
         """Nothing is prepared for the next step."""
-
-    # -- ending --------------------------------------------------------------------------------------
-
-    def fail(self, sentence: str) -> None:
-        """Tell the script why its agent ends; what it says from now on is not heeded."""
-        self._channel.tell(error=sentence)
-        self.lost = True
-
-    def close(self) -> None:
-        self._channel.close()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from railyard.protocol import Hop, SlotWindow
 from railyard.scale import Scale
 from workloads.phases import Phase, stale_phase
-from workloads.program import Communication, Compute, Program
+from workloads.program import Compute, Program
 from workloads.rank.actions import Action, Drain, RunCompute
 from workloads.rank.communications import Communications
 from workloads.rank.executor import (
@@ -85,7 +85,7 @@ class RankMachine(Communications):
         self._passing: dict[tuple[int, int], InFlight] = {}
         """The script's own communications that have begun, by step and operation."""
         self._passed: set[tuple[int, int]] = set()
-        """Those that are over before they could begin here."""
+        """Those that are over, perhaps before they could begin here."""
         self._step_began = 0.0
         self._phase_began: dict[tuple[int, int], float] = {}
         self._buffered: dict[str, int] = {}
@@ -170,20 +170,15 @@ class RankMachine(Communications):
 
     def passed(self, step: int, operation: int, now: float) -> list[Action]:
         """Process that a communication is over which the script has carried itself, over the front-end network."""
-        in_flight = self._passing.pop((step, operation), None)
-        if in_flight is None:
-            self._passed.add((step, operation))
-        else:
-            self._out.append(Drain(in_flight))
+        self._passed.add((step, operation))
+        self._end_passed(step, operation)
         return self._drain()
 
-    def _pass(self, step: int, op: Communication, phase: int, now: float) -> None:
-        flow, group = self._names[op.id].at(step), self.program.groups[op.group]
-        in_flight = self._passing[step, op.id] = InFlight(step, op, phase, group, flow, 0, now, last_progress=now)
-        if (step, op.id) in self._passed:
-            self._passed.remove((step, op.id))
-            del self._passing[step, op.id]
-            self._out.append(Drain(in_flight))
+    def _end_passed(self, step: int, operation: int) -> None:
+        key = step, operation
+        if key in self._passing and key in self._passed:
+            self._passed.remove(key)
+            self._out.append(Drain(self._passing.pop(key)))
 
     def acknowledged(self, group: str, index: int, paths: tuple[Hop, ...], now: float) -> list[Action]:
         """Process the acknowledgement of request ``index`` of ``group``: its circuits are up, and make ``paths``."""
@@ -251,7 +246,9 @@ class RankMachine(Communications):
                 case StartCommunication(step, op, phase):
                     self._end_wait(op.id, at)
                     if self._driven and self.program.groups[op.group].domain == "front-end":
-                        self._pass(step, op, phase, max(at, now))
+                        flow, group, posted = self._names[op.id].at(step), self.program.groups[op.group], max(at, now)
+                        self._passing[step, op.id] = InFlight(step, op, phase, group, flow, 0, posted)
+                        self._end_passed(step, op.id)
                     else:
                         self._start(step, op, phase, max(at, now), since=at)
                 case Blocked():

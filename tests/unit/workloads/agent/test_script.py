@@ -270,6 +270,12 @@ def test_a_script_that_does_not_wait_for_go(make: Make) -> None:
     assert str(agent.ended()) == "the script of rank 0 did not wait for its first step"
 
 
+def test_a_script_that_ends_before_its_recorded_step(make: Make) -> None:
+    agent = make(0)
+    Script(agent, ready=False).sock.close()
+    assert str(agent.ended()) == "the script of rank 0 ended before its recorded step"
+
+
 def test_a_script_that_is_not_ready_in_time(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(script_module, "SCRIPT_READY_S", 0.05)
     error = make(0).ended()
