@@ -66,9 +66,9 @@ class AgentConfig:
     the program a training job with a state and checkpoints (None: a plain repetition of its step). ``profile_steps``:
     first steps in which mode provisioned requests on demand, as it learns the order of the phases; ``stale_step``: the
     step in which it has a stale profile (0: none). ``outlives_controller``: the agent goes on without a controller, and
-    with another when the launcher says so. ``script``: path of the Unix socket at which the agent
-    listens for the user's script that drives it (``workloads.agent.script``; empty: none). The script then says when a
-    step is over and which is the last, up to ``steps``; its tensors move in their real size, whatever the scale.
+    with another when the launcher says so. ``script``: path of the Unix socket at which the agent listens for the
+    user's script that drives it (``workloads.agent.script``; empty: none). The script then says when a step is over and
+    which is the last, up to ``steps``; its tensors move in their real size, whatever the scale.
     """
 
     rank: int
@@ -114,8 +114,9 @@ class AgentConfig:
         return self.ack_timeout_s + self.scale.emulated_s(busiest)
 
 
-SCRIPT_READY_S = 300.0
-"""Longest time until the script of a rank stands before its recorded step, in seconds: it may have steps before it."""
+SCRIPT_READY_S = 3600.0
+"""Longest time until the script of a rank stands before its recorded step, in seconds: it may have long steps before
+it, and who started it notices sooner if it stands still."""
 
 _SHARED = ("program", "plan")
 
