@@ -30,6 +30,7 @@ COMMANDS = {
     "claims": ("claims.command:main", "the claims with their last numbers; --run measures them again"),
     "export": ("export:main", "describe a results folder as an RO-Crate, for archives"),
     "show": ("show:main", "show what a workload, a trace or a collective contains"),
+    "record": ("record:main", "what a PyTorch script communicates, as a workload"),
     "check": ("exercises.check:main", "labs for students: list them, or mark one: check labs/NAME"),
     "mesh": ("run:main mesh", "route matchings on a photonic mesh (run mesh)"),
     "bench": ("run:main bench", "run the benchmarks (run bench)"),

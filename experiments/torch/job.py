@@ -45,6 +45,12 @@ def recorded(settings: TorchSettings, say: Callable[[str], None]) -> tuple[Recor
     """
     ranks = settings.ranks or DEFAULT_RANKS
     script = replace(script_of(settings), steps=settings.setup_steps + 1)
+    traces = real_traces(script, ranks, say)
+    return record(settings, traces, settings.setup_steps), _notes(traces)
+
+
+def real_traces(script: Script, ranks: int, say: Callable[[str], None]) -> list[RankTrace]:
+    """The traces of all ``ranks`` of ``script`` as processes on loopback; ``AgentError`` as from ``recorded``."""
     with temporary_folder() as folder, script.start() as processes:
         team = ScriptTeam(processes, script, folder, say)
         try:
@@ -52,8 +58,7 @@ def recorded(settings: TorchSettings, say: Callable[[str], None]) -> tuple[Recor
             team.wait()
         finally:
             team.stop()
-        traces = [read_trace(trace_of(folder, rank)) for rank in range(ranks)]
-    return record(settings, traces, settings.setup_steps), _notes(traces)
+        return [read_trace(trace_of(folder, rank)) for rank in range(ranks)]
 
 
 def _free_port() -> int:

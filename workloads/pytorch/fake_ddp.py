@@ -6,7 +6,6 @@ first step the buckets are made anew in the order in which gradients were ready,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,11 +16,21 @@ _ASKED: list[Any] = []
 """The works whose futures were asked for: those that a hook of a bucket began."""
 
 
-class Bucket:
-    """What a communication hook gets: torch's ``GradBucket``, with a buffer of shapes."""
+class Silent:
+    """Has every method, none of which does a thing: what torch logs, and modes that are of no account here."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: None
+
+
+class GradientBucket:
+    """Torch's ``GradBucket``, which a communication hook gets, with a buffer of shapes."""
 
     def __init__(self, index: int, params: list[Any], last: bool) -> None:
-        self._index, self._params, self._last = index, params, last
+        self._params = params
+        self.index, self.is_last = (lambda: index), (lambda: last)
         self._buffer = torch.empty(sum(param.numel() for param in params), dtype=params[0].dtype)
 
     def buffer(self) -> Any:
@@ -29,12 +38,6 @@ class Bucket:
 
     def set_buffer(self, buffer: Any) -> None:
         self._buffer = buffer
-
-    def index(self) -> int:
-        return self._index
-
-    def is_last(self) -> bool:
-        return self._last
 
     def parameters(self) -> list[Any]:
         return self._params
@@ -44,31 +47,16 @@ class Bucket:
         return [part.view(param.shape) for part, param in zip(parts, self._params, strict=True)]
 
 
-class Reducer:
+class Reducer(Silent):
     """Torch's ``dist.Reducer``, as far as ``DistributedDataParallel`` calls it. ``made``: a script uses one."""
 
     made = False
 
-    def __init__(
-        self,
-        params: list[Any],
-        buckets: list[list[int]],
-        limits: list[int],
-        group: Any,
-        expect_sparse: list[bool],
-        cap: int,
-        unused: bool,
-        gradient_as_view: bool,
-        names: dict[int, str],
-        first_cap: int,
-        skip_unused: bool = False,
-        python: bool = False,
-        rebuild_limits: Sequence[int] = (),
-        *more: Any,
-    ) -> None:
+    def __init__(self, params: list[Any], buckets: list[list[int]], limits: list[int], group: Any, *more: Any) -> None:
+        _, cap, unused, _, _, first_cap, skip_unused, _, limits_later, *_ = more
         Reducer.made = True
         self._params, self._group, self._unused, self._skip_unused = params, group, unused, skip_unused
-        self._limits = list(rebuild_limits) or [first_cap, cap]  # torch crashes with an empty list
+        self._limits = list(limits_later) or [first_cap, cap]  # torch crashes with an empty list
         self._ready: list[int] = []
         self._rebuilt = self._expecting = False
         self._works: list[Any] = []
@@ -109,8 +97,8 @@ class Reducer:
     def _begin(self, place: int) -> None:
         if not self._works and torch._C._current_autograd_node() is not None:
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)
-        bucket = Bucket(place, [self._params[number] for number in self._buckets[place]],
-                        place == len(self._buckets) - 1)  # fmt: skip
+        params = [self._params[number] for number in self._buckets[place]]
+        bucket = GradientBucket(place, params, place == len(self._buckets) - 1)
         if self.hook is None:
             bucket.buffer().div_(self._group.size())
             self._works.append(dist.all_reduce(bucket.buffer(), group=self._group, async_op=True))
@@ -136,18 +124,6 @@ class Reducer:
         self._rebuilt = True
         return True
 
-    def __getattr__(self, name: str) -> Any:
-        return lambda *args, **kwargs: None  # what is about its logs and its other modes
-
-
-class Logger:
-    """Torch's ``dist.Logger``, which has nothing to do here."""
-
-    def __init__(self, _: Any) -> None: ...
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *args, **kwargs: None
-
 
 def _parameters_below(outputs: list[Any]) -> set[int]:
     """Ids of the parameters that outputs depend on, by the graph of autograd."""
@@ -166,7 +142,9 @@ def _parameters_below(outputs: list[Any]) -> set[int]:
 def _verify(group: Any, params: list[Any], logger: Any = None) -> None:
     """The calls by which ranks compare the shapes of their parameters."""
     sizes = torch.empty(group.size(), dtype=torch.int64)
-    dist.all_gather_into_tensor(sizes, torch.empty(1, dtype=torch.int64), group=group)
+    getattr(dist, "all_gather_single", dist.all_gather_into_tensor)(  # its name since torch 2.13
+        sizes, torch.empty(1, dtype=torch.int64), group=group
+    )
     shapes = torch.empty(sum(2 * param.dim() for param in params), dtype=torch.int64)
     dist.broadcast(shapes, src=dist.get_global_rank(group, 0), group=group)
 
@@ -183,7 +161,7 @@ def install() -> None:
     """Put the reducer in the place of torch's."""
     import torch.nn.parallel.distributed as ddp
 
-    dist.Reducer, dist.Logger = Reducer, Logger
+    dist.Reducer, dist.Logger = Reducer, Silent
     ddp._verify_param_shape_across_processes = _verify
     FakeWork.get_future = _future
     dist._register_comm_hook = lambda reducer, state, hook: setattr(reducer, "hook", (state, hook))

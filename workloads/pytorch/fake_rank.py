@@ -6,7 +6,6 @@ meshes stay real numbers, objects come from the mailbox of the recorded ranks, o
 
 from __future__ import annotations
 
-import functools
 import os
 import runpy
 import sys
@@ -15,6 +14,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +40,11 @@ STEPS, STEPS_WITH_BUCKETS = 2, 3
 """Steps that are run: one to set things up, and one; a further one where the first changes the buckets of gradients."""
 _WITHOUT_TABLES = ("_get_backend", "get_coordinate", "_is_current_rank_part_of_mesh", "size", "__hash__", "__eq__")
 """Methods of a device mesh that need no tables, or are called so often that they are told apart."""
-CPU_PATH = "asked for NCCL: this is the CPU's path (gloo), whose calls are recorded"
 
 
 @dataclass(frozen=True)
-class Order:
-    """What is run as which rank. ``steps`` 0: as many as are needed. ``folder`` holds traces and objects."""
+class RankOrder:
+    """The script to run as a rank. ``steps`` 0: as many as are needed. ``folder`` holds traces and objects."""
 
     script: str
     arguments: tuple[str, ...]
@@ -58,32 +57,83 @@ class Order:
     folder: Path
 
 
-class Mailbox:
-    """Objects between recorded ranks, as files of bytes that torch made of them; ``tell`` says whether it waits."""
+class Objects:
+    """Torch's calls that carry Python objects, of the sizes that the real ones have.
 
-    def __init__(self, folder: Path, tell: Callable[..., None]) -> None:
-        self._folder, self._tell = folder, tell
+    What others send comes from the mailbox of the recorded ranks, files in ``folder``; what they give to all is taken
+    to be as this rank's own. ``tell`` is told whom it waits for.
+    """
+
+    def __init__(self, recorder: Recorder, folder: Path, tell: Callable[..., None]) -> None:
+        self._recorder, self._folder, self._tell = recorder, folder, tell
         self._numbers: Counter[str] = Counter()
 
-    def put(self, way: str, parts: list[bytes]) -> None:
-        path = self._next(way)
+    def install(self) -> None:
+        for name in ("send", "recv", "broadcast"):
+            _replace(f"{name}_object_list", getattr(self, name))
+        for name in ("all_gather", "gather"):
+            _replace(f"{name}_object", getattr(self, name))
+
+    def send(self, object_list: Any, dst: Any = None, group: Any = None, *_: Any, **more: Any) -> None:
+        group, peer = _rank_in(group, dst, more.get("group_dst"))
+        parts = self._put(f"{self._recorder.rank}-{peer}", object_list, group)
+        self._note("send", group, parts, peer=peer)
+
+    def recv(self, object_list: Any, src: Any = None, group: Any = None, *_: Any, **more: Any) -> int:
+        group, peer = _rank_in(group, src, more.get("group_src"))
+        self._note("recv", group, self._get(f"{peer}-{self._recorder.rank}", peer, object_list, group), peer=peer)
+        return peer
+
+    def broadcast(self, object_list: Any, src: Any = None, group: Any = None, *_: Any, **more: Any) -> None:
+        group, root = _rank_in(group, src, more.get("group_src"))
+        way = f"{root}-group-{group.group_name}"
+        if root == self._recorder.rank:
+            parts = self._put(way, object_list, group)
+        else:
+            parts = self._get(way, root, object_list, group)
+        self._note("broadcast", group, parts, root=root)
+
+    def all_gather(self, object_list: Any, obj: Any, group: Any = None) -> None:
+        group, _ = _rank_in(group)
+        parts = [_bytes_of(obj, group)] * group.size()
+        object_list[:] = _objects_of(parts, group)
+        self._note("all_gather", group, parts)
+
+    def gather(self, obj: Any, object_gather_list: Any = None, dst: Any = None, group: Any = None,
+               group_dst: Any = None) -> None:  # fmt: skip
+        group, root = _rank_in(group, dst, group_dst)
+        parts = [_bytes_of(obj, group)] * group.size()
+        if object_gather_list is not None:
+            object_gather_list[:] = _objects_of(parts, group)
+        self._recorder.note("all_gather", group, 8 * len(parts), "int64")
+        self._recorder.note("gather", group, sum(map(len, parts)), "uint8", root=root)
+
+    def _note(self, kind: str, group: Any, parts: list[bytes], **more: Any) -> None:
+        self._recorder.note(kind, group, 8 * len(parts), "int64", **more)
+        self._recorder.note(kind, group, sum(map(len, parts)), "uint8", **more)
+
+    def _put(self, way: str, objects: list[Any], group: Any) -> list[bytes]:
+        """Leave objects on their way; returns the bytes that torch makes of each."""
+        parts, path = [_bytes_of(value, group) for value in objects], self._next(way)
         draft = path.with_suffix(".new")
         draft.write_bytes(b"".join(len(part).to_bytes(8, "big") + part for part in parts))
         draft.rename(path)
+        return parts
 
-    def get(self, way: str) -> list[bytes]:
-        path, end = self._next(way), time.monotonic() + ANSWER_S
+    def _get(self, way: str, sender: int, objects: list[Any], group: Any) -> list[bytes]:
+        """Fill ``objects`` with those that come from ``sender``."""
+        path, end, parts = self._next(way), time.monotonic() + ANSWER_S, list[bytes]()
+        self._tell("want", sender)
         self._tell("waits")
         while not path.exists():
             if time.monotonic() > end:
-                raise ConfigError(f"waited {ANSWER_S:g} s for an object on its way {way}; its sender never sent it")
+                raise ConfigError(f"waited {ANSWER_S:g} s for an object from rank {sender}, which never sent it")
             time.sleep(0.002)
         self._tell("goes")
-        data, parts = path.read_bytes(), []
-        while data:
-            end_of_part = 8 + int.from_bytes(data[:8], "big")
-            parts.append(data[8:end_of_part])
-            data = data[end_of_part:]
+        with path.open("rb") as file:
+            while length := file.read(8):
+                parts.append(file.read(int.from_bytes(length, "big")))
+        objects[:] = _objects_of(parts, group)
         return parts
 
     def _next(self, way: str) -> Path:
@@ -91,85 +141,25 @@ class Mailbox:
         return self._folder / f"object-{way}-{self._numbers[way]}"
 
 
-class Objects:
-    """Torch's calls that carry Python objects, answered by the mailbox; their sizes are those of the real ones."""
+def _rank_in(group: Any, rank: int | None = None, place: int | None = None) -> tuple[Any, int]:
+    """The group, or that of all, and the rank of the job that is meant by a rank or a place in the group."""
+    group = group or c10d._get_default_group()
+    return group, rank if rank is not None else dist.get_global_rank(group, place or 0)
 
-    def __init__(self, recorder: Recorder, box: Mailbox, want: Callable[[int], None]) -> None:
-        self._recorder, self._box, self._want = recorder, box, want
 
-    def install(self) -> None:
-        for name in ("send_object_list", "recv_object_list", "broadcast_object_list", "all_gather_object",
-                     "gather_object"):  # fmt: skip
-            _replace(name, getattr(self, name))
+def _bytes_of(value: Any, group: Any) -> bytes:
+    with _disable_current_modes():
+        return bytes(c10d._object_to_tensor(value, torch.device("cpu"), group)[0].tolist())
 
-    @staticmethod
-    def _bytes(value: Any, group: Any) -> bytes:
-        with _disable_current_modes():
-            return bytes(c10d._object_to_tensor(value, torch.device("cpu"), group)[0].tolist())
 
-    @staticmethod
-    def _objects(parts: list[bytes], group: Any) -> list[Any]:
-        with _disable_current_modes():
-            return [
-                c10d._tensor_to_object(torch.frombuffer(bytearray(part), dtype=torch.uint8), len(part), group)
-                for part in parts
-            ]
-
-    def _note(self, kind: Any, group: Any, parts: list[bytes], **more: Any) -> None:
-        self._recorder.note(kind, group, 8 * len(parts), "int64", **more)
-        self._recorder.note(kind, group, sum(map(len, parts)), "uint8", **more)
-
-    def send_object_list(self, object_list: list[Any], dst: int | None = None, group: Any = None, *_: Any,
-                         group_dst: int | None = None, **__: Any) -> None:  # fmt: skip
-        group = group or c10d._get_default_group()
-        peer = dist.get_global_rank(group, group_dst) if dst is None else dst
-        parts = [self._bytes(value, group) for value in object_list]
-        self._box.put(f"{self._recorder.rank}-{peer}", parts)
-        self._note("send", group, parts, peer=peer)
-
-    def recv_object_list(self, object_list: list[Any], src: int | None = None, group: Any = None, *_: Any,
-                         group_src: int | None = None, **__: Any) -> int:  # fmt: skip
-        group = group or c10d._get_default_group()
-        peer = dist.get_global_rank(group, group_src) if src is None else src
-        self._want(peer)
-        parts = self._box.get(f"{peer}-{self._recorder.rank}")
-        object_list[:] = self._objects(parts, group)
-        self._note("recv", group, parts, peer=peer)
-        return peer
-
-    def broadcast_object_list(self, object_list: list[Any], src: int | None = None, group: Any = None, *_: Any,
-                              group_src: int | None = None, **__: Any) -> None:  # fmt: skip
-        group = group or c10d._get_default_group()
-        root = src if src is not None else dist.get_global_rank(group, group_src or 0)
-        way = f"{root}-group-{group.group_name}"
-        if root == self._recorder.rank:
-            parts = [self._bytes(value, group) for value in object_list]
-            self._box.put(way, parts)
-        else:
-            self._want(root)
-            parts = self._box.get(way)
-            object_list[:] = self._objects(parts, group)
-        self._note("broadcast", group, parts, root=root)
-
-    def all_gather_object(self, object_list: list[Any], obj: Any, group: Any = None) -> None:
-        group = group or c10d._get_default_group()
-        part = self._bytes(obj, group)
-        object_list[:] = self._objects([part] * group.size(), group)
-        self._note("all_gather", group, [part] * group.size())
-
-    def gather_object(self, obj: Any, object_gather_list: list[Any] | None = None, dst: int | None = None,
-                      group: Any = None, group_dst: int | None = None) -> None:  # fmt: skip
-        group = group or c10d._get_default_group()
-        root = dst if dst is not None else dist.get_global_rank(group, group_dst or 0)
-        part = self._bytes(obj, group)
-        if object_gather_list is not None:
-            object_gather_list[:] = self._objects([part] * group.size(), group)
-        self._recorder.note("all_gather", group, 8 * group.size(), "int64")
-        self._recorder.note("gather", group, len(part) * group.size(), "uint8", root=root)
+def _objects_of(parts: list[bytes], group: Any) -> list[Any]:
+    with _disable_current_modes():
+        tensors = [torch.frombuffer(bytearray(part), dtype=torch.uint8) for part in parts]
+        return [c10d._tensor_to_object(tensor, len(tensor), group) for tensor in tensors]
 
 
 def without_modes(function: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(function)
+    @wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         with _disable_current_modes():
             return function(*args, **kwargs)
@@ -184,15 +174,15 @@ def _replace(name: str, function: Callable[..., Any]) -> None:
             setattr(module, name, function)
 
 
-def _patch(order: Order, recorder: Recorder, tell: Callable[..., None]) -> None:
+def _patch(order: RankOrder, recorder: Recorder, tell: Callable[..., None]) -> None:
     """Let groups be of the fake backend, and meshes, objects, buckets and votes be answered."""
     init, new = c10d.init_process_group, c10d.new_group
 
     def checked(backend: Any) -> None:
         if "nccl" in str(backend or "").lower():
             if order.strict:
-                raise recorder.refusal('asks for NCCL, which --strict refuses; use the backend "gloo"')
-            tell("say", f"{recorder.line()}: {CPU_PATH}")
+                raise recorder.refusal('asks for nccl, which --strict refuses; use the backend "gloo"')
+            tell("say", f"{order.script}: asks for nccl; this is a CPU, where calls of gloo are recorded instead")
 
     def init_process_group(backend: Any = None, *_: Any, **__: Any) -> None:
         checked(backend)
@@ -231,7 +221,7 @@ def _patch(order: Order, recorder: Recorder, tell: Callable[..., None]) -> None:
     stages.PipelineStage._warmup_backward_result = as_this_stage_votes
 
 
-def run(order: Order, tell: Callable[..., None]) -> int:
+def run(order: RankOrder, tell: Callable[..., None]) -> int:
     """Run the script as one rank, write its trace, and end the process when it has its steps; else its exit status.
 
     ``tell`` carries what others should know: ``want`` a rank recorded too, ``waits`` and ``goes`` (on), ``say`` a
@@ -241,9 +231,6 @@ def run(order: Order, tell: Callable[..., None]) -> int:
     place = {"RANK": order.rank, "WORLD_SIZE": order.world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1}
     os.environ.update({name: str(value) for name, value in (server | place).items()})
     torch.set_num_threads(1)
-
-    def want(rank: int) -> None:
-        tell("want", rank)
 
     def stepped(steps: int) -> None:
         wanted = order.steps or (STEPS_WITH_BUCKETS if fake_ddp.Reducer.made else STEPS)
@@ -257,9 +244,9 @@ def run(order: Order, tell: Callable[..., None]) -> int:
         with open(order.folder / f"{order.rank}.jsonl", "w") as file:
             file.writelines(f"{text}\n" for text in recorder.trace().lines())
 
-    recorder = Recorder(order.rank, order.world, order.script, order.experts, want, stepped)
+    recorder = Recorder(order.rank, order.world, order.script, order.experts, partial(tell, "want"), stepped)
     _patch(order, recorder, tell)
-    Objects(recorder, Mailbox(order.folder, tell), want).install()
+    Objects(recorder, order.folder, tell).install()
     sys.path.insert(0, os.path.dirname(order.script))
     sys.argv = [order.script, *order.arguments]
     try:
@@ -267,9 +254,11 @@ def run(order: Order, tell: Callable[..., None]) -> int:
             runpy.run_path(order.script, run_name="__main__")
     except SystemExit as end:
         if end.code not in (None, 0):
-            raise
+            if not isinstance(end.code, int):
+                print(end.code, file=sys.stderr)
+            return end.code if isinstance(end.code, int) else 1
     except ConfigError as error:
-        tell("refuse", error.message, error.source)
+        tell("refuse", error.message, error.source or _line_of(error, order.script))
         return 2
     except Exception as error:
         refused = _refused(error)
@@ -292,7 +281,7 @@ def _refused(error: Exception) -> str | None:
         return f"has a shape that depends on data, which a record of shapes lacks ({error.func}); {instead}"
     if isinstance(error, UnsupportedOperatorException):
         return f"calls {error.func}, which is not known on shapes alone; {instead}"
-    if isinstance(error, (RuntimeError, AssertionError)) and ("CUDA" in str(error) or "NVIDIA" in str(error)):
+    if isinstance(error, (RuntimeError, AssertionError, AttributeError)) and "cuda" in str(error).lower():
         return 'asks for a GPU; use "cpu" where torch.cuda.is_available() is False'
     return None
 

@@ -24,10 +24,11 @@ from workloads.pytorch.experts import Experts
 from workloads.pytorch.trace import RankTrace, read_trace
 
 if TYPE_CHECKING:
-    from workloads.pytorch.fake_rank import Order
+    from workloads.pytorch.fake_rank import RankOrder
 
 AT_ONCE = 2
 """Ranks that compute at the same time; those that wait for an object of another are not counted."""
+MOST_WORLD = 1 << 16
 MOST_RANKS = 256
 """Most ranks that are recorded of one world."""
 WITHOUT_TORCH = "needs PyTorch: install the extra torch (docs/torch.md)"
@@ -54,12 +55,12 @@ def record_shapes(
     if not Path(script).is_file():
         raise ConfigError("is no file; name the script that torchrun would run", source=script)
     try:
-        from workloads.pytorch.fake_rank import Order
+        from workloads.pytorch.fake_rank import RankOrder
     except ModuleNotFoundError as error:
         raise ConfigError(WITHOUT_TORCH if error.name == "torch" else str(error)) from None
     with tempfile.TemporaryDirectory(prefix="railyard-record-") as own:
         place = Path(own)
-        order = Order(
+        order = RankOrder(
             os.path.abspath(script), tuple(arguments), 0, world, gpus_per_server, steps, experts, strict, place
         )
         _Ranks(order, ranks).run()
@@ -74,7 +75,7 @@ def record_shapes(
 class _Ranks:
     """The processes of the ranks, each told by one pipe what it wants."""
 
-    def __init__(self, order: Order, ranks: Sequence[int]) -> None:
+    def __init__(self, order: RankOrder, ranks: Sequence[int]) -> None:
         self._order, self._todo, self._seen = order, list(ranks), set(ranks)
         self._running: dict[int, int] = {}
         self._waiting: set[int] = set()
@@ -111,7 +112,7 @@ class _Ranks:
         def act() -> int:
             from workloads.pytorch.fake_rank import run
 
-            os.dup2(2, 1)  # what the script prints is no part of the record
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # it prints of data that it does not have
             return run(order, tell)
 
         self._running[start_fork(act)] = rank

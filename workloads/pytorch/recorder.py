@@ -12,7 +12,7 @@ import traceback
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -23,49 +23,31 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from railyard.errors import ConfigError
 from workloads.pytorch.experts import Experts
-from workloads.pytorch.shapes import Shapes, aten, bytes_of, known_data
+from workloads.pytorch.shapes import Act, Shapes, aten, bytes_of, known_data
 from workloads.pytorch.trace import Call, CallKind, RankTrace, StepEnd, TraceEvent, Wait, Work
 
 _EAGER: dict[str, tuple[CallKind, str]] = {
-    "allreduce": ("all_reduce", "tensors"),
-    "allreduce_coalesced": ("all_reduce", "tensors"),
-    "_allgather_base": ("all_gather", "output_tensor"),
-    "allgather": ("all_gather", "output_tensors"),
+    "allreduce": ("all_reduce", "tensors"), "allreduce_coalesced": ("all_reduce", "tensors"),
+    "_allgather_base": ("all_gather", "output_tensor"), "allgather": ("all_gather", "output_tensors"),
     "allgather_into_tensor_coalesced": ("all_gather", "outputs"),
     "allgather_coalesced": ("all_gather", "output_lists"),
-    "_reduce_scatter_base": ("reduce_scatter", "input_tensor"),
-    "reduce_scatter": ("reduce_scatter", "input_tensors"),
+    "_reduce_scatter_base": ("reduce_scatter", "input_tensor"), "reduce_scatter": ("reduce_scatter", "input_tensors"),
     "reduce_scatter_tensor_coalesced": ("reduce_scatter", "inputs"),
-    "alltoall_base": ("all_to_all", "input"),
-    "alltoall": ("all_to_all", "input_tensors"),
-    "broadcast": ("broadcast", "tensors"),
-    "reduce": ("reduce", "tensors"),
-    "gather": ("gather", "input_tensors"),
-    "scatter": ("scatter", "output_tensors"),
-    "send": ("send", "tensors"),
-    "recv": ("recv", "tensors"),
-    "barrier": ("barrier", ""),
-    "monitored_barrier": ("barrier", ""),
-}
+    "alltoall_base": ("all_to_all", "input"), "alltoall": ("all_to_all", "input_tensors"),
+    "broadcast": ("broadcast", "tensors"), "reduce": ("reduce", "tensors"),
+    "gather": ("gather", "input_tensors"), "scatter": ("scatter", "output_tensors"),
+    "send": ("send", "tensors"), "recv": ("recv", "tensors"),
+    "barrier": ("barrier", ""), "monitored_barrier": ("barrier", ""),
+}  # fmt: skip
 """Operations of ``c10d``, without a ``_`` at the end, and the argument whose bytes count."""
-_FUNCTIONAL: dict[str, CallKind] = {
-    "all_reduce": "all_reduce",
-    "all_reduce_coalesced": "all_reduce",
-    "broadcast": "broadcast",
-    "all_gather_into_tensor": "all_gather",
-    "all_gather_into_tensor_out": "all_gather",
-    "all_gather_into_tensor_coalesced": "all_gather",
-    "reduce_scatter_tensor": "reduce_scatter",
-    "reduce_scatter_tensor_out": "reduce_scatter",
-    "reduce_scatter_tensor_coalesced": "reduce_scatter",
-    "all_to_all_single": "all_to_all",
-    "shard_dim_alltoall": "all_to_all",
-    "isend": "send",
-    "irecv": "recv",
-}
+_FUNCTIONAL: tuple[tuple[str, CallKind], ...] = (
+    ("all_reduce", "all_reduce"), ("broadcast", "broadcast"), ("all_gather", "all_gather"),
+    ("reduce_scatter", "reduce_scatter"), ("all_to_all", "all_to_all"), ("shard_dim_alltoall", "all_to_all"),
+    ("isend", "send"), ("irecv", "recv"),
+)  # fmt: skip
+"""Beginnings of the names of operations on tensors that are waited for by ``wait_tensor``."""
+CPU_PATH = "this is the CPU's path: FSDP2 waits for each gather and reduce-scatter, where on a GPU it would go on"
 _SPACES = ("c10d", "_c10d_functional", "_c10d_functional_autograd", "_dtensor")
-_BY_ALL = ("gather", "scatter")
-"""Kinds whose bytes are those of all members, where the argument has those of one."""
 _PASSES = {
     "forward_one_chunk": ("F", "fwd_chunk_id"),
     "backward_one_chunk": ("B", "bwd_chunk_id"),
@@ -73,14 +55,6 @@ _PASSES = {
 }
 """Functions of a pipeline's stage: the part of the step, and the local variable with the microbatch."""
 _COUNTING = ("bincount", "histc")
-READ = "{times} numbers that have no data here were read as 0, {line} ({operation})"
-
-
-class Group(NamedTuple):
-    """A group of ranks, in its order, and its description."""
-
-    ranks: tuple[int, ...]
-    label: str
 
 
 class Modules:
@@ -150,12 +124,11 @@ class Recorder(Shapes):
         self.notes: Counter[str] = Counter()
         self.uses: set[str] = set()
         self._experts, self._asked_for, self._stepped = experts, asked_for, stepped
-        self._reads: Counter[tuple[str, str]] = Counter()
+        self._reads: Counter[str] = Counter()
         self._calls = 0
         self._by_storage: dict[int, int] = {}
         self._by_work: dict[int, tuple[int, Any]] = {}
-        self._groups: dict[str, Group] = {}
-        self._handlers: dict[Any, Callable[..., Any] | None] = {}
+        self._groups: dict[str, tuple[tuple[int, ...], str]] = {}
         self._optimizer: Any = None
         self._modules = Modules()
         register_optimizer_step_post_hook(self._after_step)
@@ -163,22 +136,13 @@ class Recorder(Shapes):
             self._watch(kind)
 
     def trace(self) -> RankTrace:
-        read = (READ.format(times=n, line=line, operation=op) for (line, op), n in self._reads.items())
+        read = (f"{times} numbers without data were read as 0 at {line}" for line, times in self._reads.items())
         return RankTrace(self.rank, self.world, tuple(self.events), (*self.notes, *read))
 
     # ---- operations
 
-    def dispatched(self, func: Any, types: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if func not in self._handlers:
-            self._handlers[func] = self._handler(func)
-        handler = self._handlers[func]
-        if handler is None:
-            return super().dispatched(func, types, args, kwargs)
-        return handler(func, types, args, kwargs)
-
-    def _handler(self, func: Any) -> Callable[..., Any] | None:
-        """What is done about an operation other than to find its shapes."""
-        name = func._schema.name.split("::")[1]
+    def act_of(self, func: Any) -> Act:
+        name = _name(func)
         if func is aten._local_scalar_dense.default:
             return self._read
         if func.namespace == "aten" and name in _COUNTING:
@@ -187,13 +151,13 @@ class Recorder(Shapes):
             return self._waits_for_tensor
         if func.namespace in _SPACES and name != "_wrap_tensor_autograd":
             return self._communicate
-        return None
+        return super().act_of(func)
 
     def _read(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         tensor = args[0]
         if known_data(tensor) is not None:
             return known_data(tensor).item()
-        self._reads[self.line(), "item"] += 1
+        self._reads[self.line()] += 1
         return False if tensor.dtype is torch.bool else 0.0 if tensor.dtype.is_floating_point else 0
 
     def _counted(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -202,8 +166,7 @@ class Recorder(Shapes):
             return func(*args, **kwargs)
         given = arguments_of(func, args, kwargs)
         if self._experts is None:
-            what = func._schema.name.split("::")[1]
-            raise self.refusal(f"counts data that do not exist ({what}); give their --experts, or use --real")
+            raise self.refusal(f"counts data that do not exist ({_name(func)}); give their --experts, or use --real")
         counts = self._experts.counts(args[0].numel(), int(given.get("minlength", given.get("bins", 0))), self.rank)
         with torch.utils._python_dispatch._disable_current_modes():
             return torch.tensor(counts, dtype=torch.int64 if "minlength" in given or not args[0].dtype.is_floating_point
@@ -220,83 +183,70 @@ class Recorder(Shapes):
     # ---- communication
 
     def _communicate(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        name = func._schema.name.split("::")[1].rstrip("_")
+        name, eager = _name(func).rstrip("_"), func.namespace == "c10d"
         given = arguments_of(func, args, kwargs)
-        named = given.get("process_group", given.get("group_name"))
-        group = _resolve_process_group(named) if isinstance(named, str) else ProcessGroup.unbox(named) \
-            if not isinstance(named, ProcessGroup) else named  # fmt: skip
-        eager = func.namespace == "c10d"
+        group = given.get("process_group", given.get("group_name"))
+        if isinstance(group, str):
+            group = _resolve_process_group(group)
+        elif not isinstance(group, ProcessGroup):
+            group = ProcessGroup.unbox(group)
         if name == "batch_p2p_ops":
             for operation, peer, tensor in zip(given["op_list"], given["peer_list"], given["tensors"], strict=True):
                 self.note("send" if "send" in operation else "recv", group, bytes_of(tensor), tensor, peer=peer)
-            return super().dispatched(func, types, args, kwargs)
-        if name not in (_EAGER if eager else _FUNCTIONAL):
-            ranks = self.group(group).ranks
-            of = f"a group of {len(ranks)} from rank {ranks[0]}"
-            raise self.refusal(f"rank {self.rank} calls {name} in {of}, which is not supported; see docs/torch.md")
+            return self.computed(func, types, args, kwargs)
         if eager:
-            kind, counted = _EAGER[name]
+            kind, counted = _EAGER.get(name, ("", ""))
             data: Any = given[counted] if counted else ()
         else:
-            kind = _FUNCTIONAL[name]
+            kind = next((kind for begin, kind in _FUNCTIONAL if name.startswith(begin)), "")
             data = given.get("input", given.get("inputs", given.get("tensor", given.get("self"))))
-        out = func(*args, **kwargs) if _is_known(data) else super().dispatched(func, types, args, kwargs)
-        size = bytes_of(data) * (group.size() if kind in _BY_ALL or (kind == "all_gather" and not eager) else 1)
-        more = self._splits(kind, given, out, group)
-        call = self.note(kind, group, size, data, given=given, **more)
-        if call is None:
-            return out
-        if eager:
-            boxed = out[-1] if isinstance(out, (tuple, list)) else out
-            work = _unboxed(boxed)
+        if not kind:
+            of = f"a group of {group.size()} from rank {self._members(group)[0][0]}"
+            raise self.refusal(f"rank {self.rank} calls {name} in {of}, which is not supported; see docs/torch.md")
+        out = self.computed(func, types, args, kwargs)
+        of_all = kind in ("gather", "scatter") or (kind == "all_gather" and not eager)
+        size = bytes_of(data) * (group.size() if of_all else 1)
+        call = self.note(kind, group, size, data, given, **self._splits(kind, given, out, group))
+        if call is not None and eager:
+            work = _unboxed(out[-1] if isinstance(out, (tuple, list)) else out)
             self._by_work[id(work)] = (call, work)
-        else:
+        elif call is not None:
             for tensor in [out] if isinstance(out, torch.Tensor) else out:
                 self._by_storage[tensor.untyped_storage()._cdata] = call
         self._answer(kind, given, group, out)
         return out
 
     def note(
-        self, kind: CallKind, group: Any, size: int, data: Any, *, given: Mapping[str, Any] | None = None, **more: Any
+        self, kind: Any, group: Any, size: int, data: Any, given: Mapping[str, Any] | None = None, **more: Any
     ) -> int | None:
         """Write a call down; its number, or None for a group of one rank, which sends nothing.
 
-        ``data`` is a tensor, or a list of them, of the type that is sent, or its name.
+        ``data`` is a tensor of the type that is sent, a list of them, or its name.
         """
-        ranks, label = self.group(group)
+        (ranks, label), given = self._members(group), given or {}
         if len(ranks) < 2:
             return None
-        given = given or {}
-        if kind in ("send", "recv") and "peer" not in more:
-            more["peer"] = ranks[given["dst" if kind == "send" else "src"]]
+        if kind in ("send", "recv"):
+            more.setdefault("peer", ranks[given.get("dst", given.get("src", 0))])
+            self._asked_for(more["peer"])
         if "root_rank" in given:
             more["root"] = ranks[given["root_rank"]]
-        if kind in ("send", "recv"):
-            self._asked_for(more["peer"])
         part, unit = self._place()
-        call = Call(
-            step=self.step,
-            kind=kind,
-            ranks=ranks,
-            bytes=size,
-            dtype=data if isinstance(data, str) else _dtype(data),
-            label=label,
-            module=unit or self._modules.at_work(),
-            part=part,
-            work=self._work(),
-            **more,
+        dtype, module = data if isinstance(data, str) else _dtype(data), unit or self._modules.at_work()
+        self.events.append(
+            Call(self.step, kind, ranks, size, dtype, label, module=module, part=part, work=self._work(), **more)
         )
-        self.events.append(call)
         self._calls += 1
         return self._calls - 1
 
-    def group(self, group: Any) -> Group:
+    def _members(self, group: Any) -> tuple[tuple[int, ...], str]:
+        """The ranks of a group, in its order, and its label."""
         name = group.group_name
         if name not in self._groups:
-            self._groups[name] = Group(tuple(dist.get_process_group_ranks(group)), group.group_desc)
+            self._groups[name] = tuple(dist.get_process_group_ranks(group)), group.group_desc
         return self._groups[name]
 
-    def _splits(self, kind: CallKind, given: Mapping[str, Any], out: Any, group: Any) -> dict[str, tuple[int, ...]]:
+    def _splits(self, kind: str, given: Mapping[str, Any], out: Any, group: Any) -> dict[str, tuple[int, ...]]:
         """Bytes to and from each member of an all-to-all."""
         if kind != "all_to_all":
             return {}
@@ -307,7 +257,7 @@ class Recorder(Shapes):
         return {"sent": _parts(source, given.get("input_split_sizes"), group.size()),
                 "received": _parts(target, given.get("output_split_sizes"), group.size())}  # fmt: skip
 
-    def _answer(self, kind: CallKind, given: Mapping[str, Any], group: Any, out: Any) -> None:
+    def _answer(self, kind: str, given: Mapping[str, Any], group: Any, out: Any) -> None:
         """Fill what a call returns if what this rank sent is known: all others are taken to send what it does."""
         source = given.get("input", given.get("tensors"))
         source = source[0] if isinstance(source, (list, tuple)) and source else source
@@ -373,9 +323,14 @@ class Recorder(Shapes):
             elif name == "_engine_run_backward":
                 backward = True
             elif not unit and frame.f_code.co_filename.endswith("_fsdp_param_group.py"):
+                self.notes[CPU_PATH] += 1
                 unit = getattr(frame.f_locals.get("self"), "_module_fqn", None) or ""
             frame = frame.f_back  # type: ignore[assignment]
         return part or ("B" if backward else "F" if self._modules.forward else ""), unit
+
+
+def _name(func: Any) -> str:
+    return str(func._schema.name.split("::")[1])
 
 
 def arguments_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -398,12 +353,6 @@ def _parts(tensor: Any, rows: Sequence[int] | None, members: int) -> tuple[int, 
     if not rows:
         return (bytes_of(tensor) // members,) * members
     return tuple(int(count) * (bytes_of(tensor) // max(1, tensor.shape[0])) for count in rows)
-
-
-def _is_known(data: Any) -> bool:
-    tensors = [data] if isinstance(data, torch.Tensor) else list(data)
-    return bool(tensors) and all(isinstance(tensor, torch.Tensor) and not isinstance(tensor, FakeTensor)
-                                 for tensor in tensors)  # fmt: skip
 
 
 def _dtype(data: Any) -> str:

@@ -12,16 +12,20 @@ from math import prod
 from typing import Any, NamedTuple
 
 import torch
+from torch._subclasses import fake_tensor
 from torch._subclasses.fake_tensor import _DISPATCH_META_HANDLERS, FakeTensor, FakeTensorMode
 from torch.utils.flop_counter import flop_registry
+
+from railyard.errors import ConfigError
 
 aten = torch.ops.aten
 MOST_KNOWN = 1 << 16
 """Most elements of a tensor whose data are known: more are shapes alone."""
+_DEVICE = torch.ops.prim.device.default
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format)
 _LIFTS = (aten.lift_fresh.default, aten.lift_fresh_copy.default, aten.lift.default)
-_BLANK: dict[str, Any] = {}
-"""Attributes of a fake tensor without known data, but for its mode and device."""
+
+Act = Callable[[Any, Sequence[Any], Sequence[Any], Mapping[str, Any]], Any]
 
 
 class _Output(NamedTuple):
@@ -37,7 +41,7 @@ class _Output(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What an operation costs, and its outputs (None: torch has to find them again) in a container (None: alone)."""
+    """Costs and outputs of an operation (None: torch has to find them again), in a container (None: one alone)."""
 
     flops: float
     moved_bytes: float
@@ -51,8 +55,11 @@ class Shapes(FakeTensorMode):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self.cache_enabled = False
+        fake_tensor.CONSTANT_NUMEL_LIMIT = MOST_KNOWN  # of tensors that a script makes of its own numbers
         self.flops = self.moved_bytes = 0.0
         self._memo: dict[Any, _Known] = {}
+        self._blank: dict[str, Any] = {}  # attributes of a fake tensor without known data
+        self._acts: dict[int, Act] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -62,14 +69,25 @@ class Shapes(FakeTensorMode):  # type: ignore[misc]
     def __torch_dispatch__(
         self, func: Any, types: Sequence[Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        if func in _DISPATCH_META_HANDLERS:
-            return _DISPATCH_META_HANDLERS[func](args)
+        if func is _DEVICE:
+            return args[0].device
         for kind in types:
             if kind is not FakeTensor and kind is not torch.nn.Parameter:
                 return NotImplemented  # a DTensor, say: it comes back as operations on plain tensors
-        return self.dispatched(func, types, args, kwargs or {})
+        act = self._acts.get(id(func))  # to hash an operation takes longer
+        if act is None:
+            act = self._acts[id(func)] = self.act_of(func)
+        return act(func, types, args, kwargs or {})
 
-    def dispatched(self, func: Any, types: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def act_of(self, func: Any) -> Act:
+        """The function that returns the outputs of an operation, from it, types of its tensors, and its arguments."""
+        if func in _DISPATCH_META_HANDLERS:
+            return lambda func, types, args, kwargs: _DISPATCH_META_HANDLERS[func](args)
+        if func.namespace == "profiler":
+            return lambda func, types, args, kwargs: func(*args, **kwargs)
+        return self.computed
+
+    def computed(self, func: Any, types: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The outputs of an operation on fake tensors, on known ones, or on both."""
         key = _key(func, args, kwargs)
         known = self._memo.get(key) if key is not None else None
@@ -80,6 +98,8 @@ class Shapes(FakeTensorMode):  # type: ignore[misc]
             return known.container(made) if known.container else made[0]
         if key is None and (real := _real(func, args, kwargs)) is not None:
             return func(*real[0], **real[1])
+        if (device := kwargs.get("device")) is not None and device.type not in ("cpu", "meta"):
+            raise ConfigError(f'asks for a tensor on {device}; use "cpu" where torch.cuda.is_available() is False')
         before = [_form(tensor) for tensor in _tensors(args)] if key is not None else []
         out = super().__torch_dispatch__(func, types, args, kwargs)
         if out is not NotImplemented:
@@ -104,16 +124,11 @@ class Shapes(FakeTensorMode):  # type: ignore[misc]
             FakeTensor, elem, False, dispatch_device=True, device_for_backend_keys=device
         )
         torch._C._set_throw_on_mutable_data_ptr(made)
-        made.__dict__.update(_blank(self))
+        if not self._blank:
+            self._blank = dict(FakeTensor(self, elem, device).__dict__)
+        made.__dict__.update(self._blank)
         made.__dict__["_fake_device"] = device
         return made
-
-
-def _blank(mode: Shapes) -> dict[str, Any]:
-    if _BLANK.get("fake_mode") is not mode:
-        sample = FakeTensor(mode, torch.empty_strided((), (), device="meta"), torch.device("cpu"))
-        _BLANK.update(sample.__dict__)
-    return _BLANK
 
 
 def known_data(tensor: Any) -> Any:
@@ -150,7 +165,7 @@ def _form(tensor: Any) -> tuple[Any, ...]:
 
 def _key(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """A key by which operations with the same outputs are equal; None if there is more to it than shapes."""
-    parts: list[Any] = [func]
+    parts: list[Any] = [id(func)]
     if not _add_to_key(parts, args):
         return None
     for name, value in kwargs.items():
