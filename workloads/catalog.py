@@ -191,6 +191,12 @@ def recipe_of(name_or_path: str) -> Recipe:
     return _recipe(name_or_path, {})
 
 
+def recipe_or_record(name_or_path: str) -> Recipe | Record:
+    """The record in a file, or the recipe (``recipe_of``)."""
+    path = Path(name_or_path)
+    return read_record(path) if name_or_path not in CATALOG and is_record(path) else recipe_of(name_or_path)
+
+
 def _recipe(name_or_path: str, training: dict[str, Any]) -> Recipe:
     listed, path = name_or_path in CATALOG, Path(name_or_path)
     data = job_keys(name_or_path) if listed else read_yaml(path)

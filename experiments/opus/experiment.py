@@ -1,8 +1,9 @@
 """The opus experiment: what photonic rails cost training jobs of any size, by the model of the rails (Opus).
 
-A study is a table of cases: jobs of the catalog (or files) by modes by the values of one axis. Each case is a step that
-the model plays (``measure.model.prediction``) with the engine, policy and rank machines of a run, ranks that cannot be
-told apart once (``workloads.training.fold``). No packets, no machine: delays are those of the switches alone.
+A study is a table of cases: jobs of the catalog (or files, such as records of scripts) by modes by the values of one
+axis. Each case is a step that the model plays (``measure.model.prediction``) with the engine, policy and rank machines
+of a run, ranks that cannot be told apart once (``workloads.training.fold``, ``workloads.pytorch.fold``). No packets, no
+machine: delays are those of the switches alone.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from measure.metrics.windows import read_phases, windows_between
 from measure.model.prediction import Prediction
 from measure.published import published
 from railyard.errors import ConfigError
-from workloads.catalog import Workload, make_workload, recipe_of
+from workloads.catalog import Workload, make_workload, recipe_or_record, recorded_workload
 from workloads.program import Compute
+from workloads.pytorch.record import Record
 from workloads.training.fold import layout_of
 from workloads.training.recipe import Recipe, changed
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 StudyName = Literal["windows", "delay", "bandwidth", "scale", "experts", "cost", "recovery", "technologies"]
 Placement = Literal["in servers", "on rails"]
+StudiedJob = Recipe | Record
 PORTS, DELAYS = published("ocs-ports"), published("ocs-delay")
 TECHNOLOGIES = tuple(PORTS.values)
 ON_CIRCUITS: tuple[Mode, ...] = ("on-demand", "provisioned")
@@ -70,7 +73,7 @@ class OpusSettings(Settings):
 
     study: tuple[StudyName, ...] = Field(default=("windows", "delay"), min_length=1, description="studies to measure")
     jobs: Annotated[tuple[str, ...], Option("--jobs", "NAME|FILE,...")] = Field(
-        default=(), description="workloads in place of those of the studies"
+        default=(), description="workloads, or records of scripts, in place of those of the studies"
     )
     delays_ms: Delays = Field(
         default=(0.0, 10.0, 50.0, 100.0, 250.0, 500.0, 750.0, 1000.0, 2000.0, 3000.0),
@@ -96,10 +99,10 @@ class OpusSettings(Settings):
 
 @dataclass(frozen=True)
 class Case:
-    """One step to compute; ``recipe`` is that of the job, with what the case changes."""
+    """One step to compute; ``job`` is its recipe or the record of a script, with what the case changes."""
 
     study: StudyName
-    recipe: Recipe
+    job: StudiedJob
     mode: Mode
     delay_ms: float = 0.0
     recovery_s: float = 0.0
@@ -131,9 +134,9 @@ class Opus(Experiment[OpusSettings]):
         return False
 
     @cached_property
-    def _recipes(self) -> Mapping[str, Recipe]:
+    def _jobs(self) -> Mapping[str, StudiedJob]:
         names = dict.fromkeys(self.settings.jobs or [job for one in self.settings.study for job in STUDIES[one].jobs])
-        return {name: recipe_of(name) for name in names}
+        return {name: recipe_or_record(name) for name in names}
 
     def check(self) -> None:
         """Load all jobs, and lay their ranks out."""
@@ -143,7 +146,8 @@ class Opus(Experiment[OpusSettings]):
                     f"has {technology}, which is not known; known: {', '.join(TECHNOLOGIES)}", key="technologies"
                 )
         for case in self.cases:
-            layout_of(case.recipe, folded=True)
+            if isinstance(case.job, Recipe):
+                layout_of(case.job, folded=True)
 
     def points(self) -> int:
         return len(self.cases)
@@ -172,15 +176,15 @@ class Opus(Experiment[OpusSettings]):
         for study in self.settings.study:
             for job in self.settings.jobs or STUDIES[study].jobs:
                 for mode in STUDIES[study].modes:
-                    yield Case(study, self._recipes[job], mode)
+                    yield Case(study, self._jobs[job], mode)
 
     def _windows(self, base: Case) -> Iterator[Case]:
         yield base
 
     def _delay(self, base: Case) -> Iterator[Case]:
-        if base.recipe.compute.native_step_s is not None:  # a job of the authors' testbed, on its ports
-            gbps = published("opus-testbed-port").value / base.recipe.fabric.ports_per_gpu
-            base = replace(base, recipe=changed(base.recipe, {"fabric.port_gbps": gbps}))
+        job = base.job
+        if isinstance(job, Recipe) and job.compute.native_step_s is not None:  # of the authors' testbed, on its ports
+            base = replace(base, job=_on_ports(job, published("opus-testbed-port").value / job.fabric.ports_per_gpu))
         for delay_ms in self.settings.delays_ms if base.on_circuits else (0.0,):
             yield replace(base, delay_ms=delay_ms)
 
@@ -189,13 +193,15 @@ class Opus(Experiment[OpusSettings]):
 
     def _bandwidth(self, base: Case) -> Iterator[Case]:
         for gbps in self.settings.ports_gbps:
-            yield from self._at_one_delay(replace(base, recipe=changed(base.recipe, {"fabric.port_gbps": gbps})))
+            yield from self._at_one_delay(replace(base, job=_on_ports(base.job, gbps)))
 
     def _experts(self, base: Case) -> Iterator[Case]:
+        if not isinstance(base.job, Recipe):
+            raise ConfigError(f"experts changes the parallelism of a job, and {base.job.name} is a record", key="study")
         for placement in get_args(Placement):
             for ep in self.settings.experts:
-                recipe = placed_experts(base.recipe, ep, placement)
-                yield from self._at_one_delay(replace(base, recipe=recipe, shown={"ep": ep, "placement": placement}))
+                recipe = placed_experts(base.job, ep, placement)
+                yield from self._at_one_delay(replace(base, job=recipe, shown={"ep": ep, "placement": placement}))
 
     def _recovery(self, base: Case) -> Iterator[Case]:
         for policy in ("opus", "opus-whole-rail"):
@@ -207,13 +213,13 @@ class Opus(Experiment[OpusSettings]):
         if not base.on_circuits:
             yield base
             return
-        needed = _rail_ports(base.recipe)
+        needed = _rail_ports(base.job)
         for technology in self.settings.technologies or TECHNOLOGIES:
             if needed <= PORTS.values[technology]:
                 yield replace(base, delay_ms=DELAYS.values[technology], shown={"technology": technology})
             elif self.settings.technologies:
                 raise ConfigError(
-                    f"{technology} switches have {PORTS.values[technology]:g} ports, and a rail of {base.recipe.name} "
+                    f"{technology} switches have {PORTS.values[technology]:g} ports, and a rail of {base.job.name} "
                     f"needs {needed}; name others, or jobs of fewer servers",
                     key="technologies",
                 )
@@ -224,7 +230,7 @@ class Opus(Experiment[OpusSettings]):
         if "technologies" not in self.settings.study or self.settings.technologies:
             return ()
         few = {
-            job: [name for name in TECHNOLOGIES if PORTS.values[name] < _rail_ports(self._recipes[job])]
+            job: [name for name in TECHNOLOGIES if PORTS.values[name] < _rail_ports(self._jobs[job])]
             for job in self.settings.jobs or STUDIES["technologies"].jobs
         }
         return [
@@ -232,9 +238,22 @@ class Opus(Experiment[OpusSettings]):
         ]
 
 
-def _rail_ports(recipe: Recipe) -> int:
+def _rail_ports(job: StudiedJob) -> int:
     """Ports that a rail of the job needs at one switch."""
-    return recipe.fabric.servers * recipe.fabric.ports_per_gpu
+    ports = _workload(job).ports_per_gpu if isinstance(job, Record) else job.fabric.ports_per_gpu
+    return _gpus(job) // _gpus_per_server(job) * ports
+
+
+def _gpus(job: StudiedJob) -> int:
+    return job.ranks if isinstance(job, Record) else job.parallelism.ranks
+
+
+def _gpus_per_server(job: StudiedJob) -> int:
+    return job.gpus_per_server if isinstance(job, Record) else job.fabric.gpus_per_server
+
+
+def _on_ports(job: StudiedJob, gbps: float) -> StudiedJob:
+    return replace(job, port_gbps=gbps) if isinstance(job, Record) else changed(job, {"fabric.port_gbps": gbps})
 
 
 def placed_experts(recipe: Recipe, ep: int, placement: Placement) -> Recipe:
@@ -272,27 +291,27 @@ def placed_experts(recipe: Recipe, ep: int, placement: Placement) -> Recipe:
 def rows_of(case: Case, *, sensitivity: bool = False) -> Iterator[OpusRow]:
     """The row of a case; in study windows one for each transition."""
     found, ideal = computed(case), computed(replace(case, delay_ms=0.0, recovery_s=0.0))
-    recipe, dark_s = case.recipe, case.delay_ms / 1e3 + case.recovery_s
+    job, dark_s = case.job, case.delay_ms / 1e3 + case.recovery_s
     changes, exposed_s = found.reconfigurations_per_step or 0.0, found.step_time_s - ideal.step_time_s
     row = OpusRow(
         study=case.study,
-        job=recipe.name,
-        gpus=recipe.parallelism.ranks,
+        job=job.name,
+        gpus=_gpus(job),
         mode=case.mode if case.policy != "opus-whole-rail" else f"{case.mode}, whole rail",
         delay_ms=case.delay_ms,
         recovery_s=case.recovery_s,
-        port_gbps=recipe.fabric.port_gbps,
+        port_gbps=_workload(job).port_gbps,
         step_s=found.step_time_s,
         exposed_s=exposed_s,
         hidden_s=hidden_s(changes, dark_s, exposed_s) if case.on_circuits else 0.0,
         changes=changes,
-        utilisation=_compute_s(_workload(recipe)) / found.step_time_s,
+        utilisation=_compute_s(_workload(job)) / found.step_time_s,
         sensitivity=_sensitivity(case, found.step_time_s) if sensitivity else {},
         **case.shown,
     )
     if case.study == "windows":
-        for transition, windows in _windows(found, recipe).items():
-            known = published("opus-windows").values.get(row.gpus) if recipe.name in _FRONTIER else None
+        for transition, windows in _windows(found, job).items():
+            known = published("opus-windows").values.get(row.gpus) if job.name in _FRONTIER else None
             yield replace(
                 row,
                 transition=" to ".join(transition),
@@ -302,21 +321,20 @@ def rows_of(case: Case, *, sensitivity: bool = False) -> Iterator[OpusRow]:
             )
         return
     if case.study == "cost":
-        cluster = ClusterDesign(row.gpus, recipe.fabric.gpus_per_server)
+        cluster = ClusterDesign(row.gpus, _gpus_per_server(job))
         costs = [published(key).values for key in ("opus-part-cost", "opus-part-power")]
         row.cost_ratio, row.power_ratio = (
             parts("formula", "rail-optimized", cluster).sum(each) / parts("formula", "photonic", cluster).sum(each)
             for each in costs
         )
-    if case.study == "delay" and recipe.name == _LLAMA and case.on_circuits:
+    if case.study == "delay" and job.name == _LLAMA and case.on_circuits:
         row.authors = published(f"opus-llama-growth-{case.mode}").values.get(case.delay_ms)
     yield row
 
 
 @lru_cache(maxsize=256)
-def _predicted(content: str, mode: Mode, policy: str | None, delay_ms: float, recovery_s: float) -> Prediction:
-    recipe = Recipe.model_validate_json(content)
-    settings, workload = _settings(mode, policy), _workload(recipe)
+def _predicted(content: str | Record, mode: Mode, policy: str | None, delay_ms: float, recovery_s: float) -> Prediction:
+    settings, workload = _settings(mode, policy), _built(content)
     scale = model_scale(settings, workload)
     job = replace(job_point(settings, workload, mode, delay_ms, scale), link_recovery_s=recovery_s)
     return job.prediction(job.fabric.plan(), scale)
@@ -324,8 +342,7 @@ def _predicted(content: str, mode: Mode, policy: str | None, delay_ms: float, re
 
 def computed(case: Case) -> Prediction:
     """The step of a case as the model plays it."""
-    content = case.recipe.model_dump_json(exclude_unset=True)
-    return _predicted(content, case.mode, case.policy, case.delay_ms, case.recovery_s)
+    return _predicted(_content(case.job), case.mode, case.policy, case.delay_ms, case.recovery_s)
 
 
 def _settings(mode: Mode, policy: str | None = None) -> RailSettings:
@@ -333,15 +350,22 @@ def _settings(mode: Mode, policy: str | None = None) -> RailSettings:
 
 
 @lru_cache(maxsize=64)
-def _built(content: str) -> Workload:
+def _built(content: str | Record) -> Workload:
+    if isinstance(content, Record):
+        return recorded_workload(content, folded=True)
     recipe = Recipe.model_validate_json(content)
     if recipe.compute.native_step_s is not None:
         recipe = fitted(_settings("electrical"), recipe)
     return make_workload(recipe, folded=True)
 
 
-def _workload(recipe: Recipe) -> Workload:
-    return _built(recipe.model_dump_json(exclude_unset=True))
+def _workload(job: StudiedJob) -> Workload:
+    return _built(_content(job))
+
+
+def _content(job: StudiedJob) -> str | Record:
+    """What tells a job from others."""
+    return job if isinstance(job, Record) else job.model_dump_json(exclude_unset=True)
 
 
 def _compute_s(workload: Workload) -> float:
@@ -350,9 +374,9 @@ def _compute_s(workload: Workload) -> float:
     )
 
 
-def _windows(found: Prediction, recipe: Recipe) -> Mapping[tuple[str, str], list[float]]:
+def _windows(found: Prediction, job: StudiedJob) -> Mapping[tuple[str, str], list[float]]:
     """The windows of a step by their transition, in real seconds."""
-    scale = model_scale(_settings("on-demand"), _workload(recipe))
+    scale = model_scale(_settings("on-demand"), _workload(job))
     windows = defaultdict[tuple[str, str], list[float]](list)
     for transition, window in windows_between(read_phases(found.events), (1,)):
         windows[transition].append(scale.real_s(window))
@@ -362,9 +386,10 @@ def _windows(found: Prediction, recipe: Recipe) -> Mapping[tuple[str, str], list
 def _sensitivity(case: Case, step_s: float) -> dict[str, tuple[float, float]]:
     return {
         key: (_ratio(case, key, assumed.least, step_s), _ratio(case, key, assumed.most, step_s))
-        for key, assumed in case.recipe.assumptions.items()
+        for key, assumed in (case.job.assumptions if isinstance(case.job, Recipe) else {}).items()
     }
 
 
 def _ratio(case: Case, key: str, value: float, step_s: float) -> float:
-    return computed(replace(case, recipe=changed(case.recipe, {key: value}))).step_time_s / step_s
+    assert isinstance(case.job, Recipe)
+    return computed(replace(case, job=changed(case.job, {key: value}))).step_time_s / step_s

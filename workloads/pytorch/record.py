@@ -111,6 +111,9 @@ class Record:
     uneven: Mapping[str, Matrix] = field(default_factory=dict)
     repeats: Mapping[str, float] = field(default_factory=dict)
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.ranks, self.step, self.port_gbps))
+
     @property
     def operations(self) -> int:
         """How many operations the program of all ranks has."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pytorch_traces import mesh_traces, record
 
 from experiments.opus.experiment import ON_CIRCUITS, STUDIES, TECHNOLOGIES, Opus, OpusSettings, placed_experts, rows_of
 from experiments.opus.row import OpusRow, spread
 from measure.published import published
+from railyard.errors import ConfigError
 from railyard.validation import from_plain
 from workloads.catalog import recipe_of
+from workloads.pytorch.record_file import write_record
 
 LLAMA = "llama3-8b-16"
 
@@ -84,7 +88,7 @@ def test_experts_in_servers_and_on_rails_have_the_same_gpus_and_batch() -> None:
 
 def test_technologies_are_those_with_enough_ports() -> None:
     experiment = opus(study=["technologies"], jobs=["llama-128-h200", "frontier-16384"])
-    shown = {(case.recipe.name, case.shown.get("technology")) for case in experiment.cases if case.mode in ON_CIRCUITS}
+    shown = {(case.job.name, case.shown.get("technology")) for case in experiment.cases if case.mode in ON_CIRCUITS}
     assert {name for job, name in shown if job == "llama-128-h200"} == set(TECHNOLOGIES) - {"PLZT"}
     assert {name for job, name in shown if job == "frontier-16384"} == set()
     assert experiment.omitted[0] == "Left out for llama-128-h200: PLZT, whose ports are too few."
@@ -103,3 +107,18 @@ def test_every_study_names_jobs_of_the_catalog() -> None:
     for study in STUDIES.values():
         for job in study.jobs:
             assert recipe_of(job).name == job
+
+
+def test_a_record_of_a_script_is_a_job(tmp_path: Path) -> None:
+    path = tmp_path / "record.yaml"
+    write_record(record(mesh_traces(2, 64, 8, representatives=True), 8), path)
+    experiment = opus(study=["windows", "delay", "bandwidth", "technologies"], jobs=[str(path)], delays_ms=[0, 10])
+    experiment.check()
+    found = [row for case in experiment.cases for row in rows_of(case, sensitivity=True)]
+    assert {(row.gpus, row.job) for row in found} == {(1024, "job")}
+    exposed = {row.delay_ms: row.exposed_s for row in found if (row.study, row.mode) == ("delay", "on-demand")}
+    assert exposed[0] == 0 and exposed[10] == pytest.approx(0.01 * 7, rel=0.2)
+    steps = [row.step_s for row in found if (row.study, row.mode) == ("bandwidth", "electrical")]
+    assert steps == sorted(steps, reverse=True) and len({*steps}) == 6
+    with pytest.raises(ConfigError, match=r"study: experts changes .* is a record"):
+        opus(study=["experts"], jobs=[str(path)]).check()
