@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from experiments.script import Place, Script, ScriptTeam, front_end_port, rendezvous_port, scripts_folder
+from experiments.script import Place, Script, ScriptTeam, rendezvous_port, scripts_folder
 from experiments.session import CounterReader, Session
 from measure.live.delivery import Delivery, PortCounters, delivery
 from measure.live.interference import wait_for_quiet
@@ -153,12 +153,12 @@ class PointRun:
     def launch_script(self, script: Script, members: Sequence[int], incarnation: int) -> ScriptTeam:
         """Start the ranks of a script on the hosts ``members``, each to drive the agent there."""
         assert self.scripts is not None
-        point = int(self.folder.name)
-        folder = scripts_folder(self.folder.parent.parent, point, incarnation)
-        team = ScriptTeam(self.scripts, script, folder, self.say)
-        ports, fds = [front_end_port(self.session.plan, rank) for rank in members], self.session.netns_fds()
+        point, session = int(self.folder.name), self.session
+        team = ScriptTeam(self.scripts, script, scripts_folder(self.folder.parent.parent, point, incarnation), self.say)
+        (front_end,), fds = session.plan.network("front-end"), session.netns_fds()
+        ports = [front_end.port(rank, 0) for rank in members]
         places = [
-            Place(port.interface, fds[port.rank], self.script_socket(port.rank, incarnation), port.rank)
+            Place(port.rank, fds[port.rank], port.interface, self.script_socket(port.rank, incarnation))
             for port in ports
         ]
         team.launch(places, ports[0].ip.partition("/")[0], rendezvous_port(point, incarnation))

@@ -5,49 +5,47 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from measure.results.results import SCRIPTS
 from railyard.errors import AgentError
 from railyard.ownership import make_folder, open_binary
-from topos.plan import FabricPlan, HostPort
 from workloads.pytorch.script_ranks import RECORDED_CALLS, RecordedCall, ScriptRank, ScriptRanks
 
 ENDLESS = 1_000_000
 """Steps of the agents of a script, more than it does: nobody knows when it ends."""
 _FIRST_PORT, _PORTS = 29500, 500
-_BLAME_S = 1.0
-"""How long a script has to say why its agent failed."""
-_TICK_S = 0.1
-_STOP_S = 3.0
-_LINE_COLUMNS = 500
+_TICK_S, _BLAME_S, _STOP_S = 0.1, 1.0, 3.0
+"""Time between two looks; how long a script has to say why its agent failed; longest wait for what was ended."""
+_MOST_COLUMNS = 500
 _WARNING = "[W"
 """Beginning of a warning of PyTorch itself, which is in the file alone: each rank has some about names of hosts."""
 
 
 @dataclass(frozen=True)
 class Script:
-    """The script at ``path`` with its arguments; ``local`` of its ranks are on a server.
+    """The script at ``path`` with its arguments; ``rank`` is an order as of ``any_rank``.
 
-    ``calls`` has for each rank those of the recorded step. ``setup_steps`` come before the agents take part. It ends by
-    itself, or after ``steps`` steps (0: any number), or where no rank goes on for ``timeout_s``.
+    ``calls`` has for each rank those of the recorded step. It ends where no rank goes on for ``timeout_s``.
     """
 
     path: str
     arguments: tuple[str, ...]
+    rank: ScriptRank
     calls: tuple[tuple[RecordedCall, ...], ...] = ()
-    local: int = 1
-    steps: int = 0
-    setup_steps: int = 2
-    front_end_below: int = 65536
-    compute: str = "real"
     strict: bool = False
     timeout_s: float = 600.0
 
     def start(self) -> ScriptRanks:
         """The process that forks its ranks; it imports torch first, which takes seconds."""
         return ScriptRanks.start(self.path, self.arguments, strict=self.strict)
+
+
+def any_rank(world: int, local_world: int, **more: Any) -> ScriptRank:
+    """An order for any rank of ``world``, of which ``local_world`` are on a server, without its place and number."""
+    return ScriptRank(0, world, 0, local_world, "", 0, "lo", "", **more)
 
 
 def output_of(folder: Path, rank: int) -> Path:
@@ -65,10 +63,6 @@ def scripts_folder(results: Path, point: int, incarnation: int = 0) -> Path:
     return results / SCRIPTS / (f"{point:03d}-restart{incarnation}" if incarnation else f"{point:03d}")
 
 
-def front_end_port(plan: FabricPlan, rank: int) -> HostPort:
-    return next(port for switch in plan.network("front-end") for port in switch.ports if port.rank == rank)
-
-
 def rendezvous_port(point: int, incarnation: int) -> int:
     """The TCP port of the first rank; another in each incarnation of each point, as the last may not be free yet."""
     return _FIRST_PORT + (point * 8 + incarnation) % _PORTS
@@ -81,10 +75,10 @@ class Place:
     ``interface`` is that of the rendezvous, ``socket`` that of the agent (empty: gloo carries all calls).
     """
 
-    interface: str = "lo"
-    netns_fd: int = -1
-    socket: str = ""
     host: int = 0
+    netns_fd: int = -1
+    interface: str = "lo"
+    socket: str = ""
 
 
 class ScriptTeam:
@@ -92,50 +86,40 @@ class ScriptTeam:
 
     def __init__(self, ranks: ScriptRanks, script: Script, folder: Path, say: Callable[[str], None]) -> None:
         self._ranks, self._script, self._folder, self._say = ranks, script, folder, say
-        self._world = 0
-        self._hosts: tuple[int, ...] = ()
+        self._places: Sequence[Place] = ()
         self._progress: tuple[int, ...] = ()
-        self._since = time.monotonic()
-        self._failed_at = math.inf
+        self._since, self._failed_at = time.monotonic(), math.inf
         self._shown = 0
 
     def launch(self, places: Sequence[Place], master: str, port: int) -> None:
         """Start rank r at ``places[r]``; ``master`` is the address of the first one's interface."""
-        script, self._world = self._script, len(places)
-        self._hosts = tuple(place.host for place in places)
+        self._places, orders = places, []
         make_folder(self._folder)
-        orders = []
-        for rank, place in enumerate(places):
-            calls = f"{place.socket}.calls" if place.socket else ""
-            if calls:
-                Path(calls).write_bytes(RECORDED_CALLS.dump_json(script.calls[rank]))
-            for path in (output_of(self._folder, rank), trace_of(self._folder, rank)):
+        for number, place in enumerate(places):
+            output, trace = output_of(self._folder, number), trace_of(self._folder, number)
+            for path in (output, trace):
                 open_binary(path, "wb").close()  # as a file of the caller of sudo
-            order = ScriptRank(
-                rank=rank,
-                world=self._world,
-                local_rank=rank % script.local,
-                local_world=script.local,
+            order = replace(
+                self._script.rank,
+                rank=number,
+                local_rank=number % self._script.rank.local_world,
                 master=master,
                 port=port,
                 interface=place.interface,
-                output=str(output_of(self._folder, rank)),
-                trace=str(trace_of(self._folder, rank)),
-                steps=script.steps,
-                socket=place.socket,
-                setup_steps=script.setup_steps,
-                calls=calls,
-                front_end_below=script.front_end_below,
-                compute=script.compute,
+                output=str(output),
+                trace=str(trace),
             )
+            if place.socket:
+                calls = Path(f"{place.socket}.calls")
+                calls.write_bytes(RECORDED_CALLS.dump_json(self._script.calls[number]))
+                order = replace(order, socket=place.socket, calls=str(calls))
             orders.append(order)
         self._ranks.launch(orders, [place.netns_fd for place in places])
-        self._since = time.monotonic()
 
     @property
     def over(self) -> bool:
-        """Whether all processes have ended."""
-        return len(self._ranks.ended) == self._world
+        """Whether no process is left."""
+        return len(self._ranks.ended) == len(self._places)
 
     def poll(self, steps: int = 0, *, wait: bool = False, patience_s: float = 0.0) -> None:
         """Show what rank 0 printed; ``AgentError`` for a rank that died, and for a script that does not go on.
@@ -149,16 +133,16 @@ class ScriptTeam:
             time.sleep(_TICK_S)
             self._ranks.poll()
         self._show()
-        failures = self._ranks.failures
-        self._failed_at = min(self._failed_at, time.monotonic() if failures else math.inf)
-        if failures and time.monotonic() >= self._failed_at + patience_s:
+        now, failures = time.monotonic(), self._ranks.failures
+        self._failed_at = min(self._failed_at, now if failures else math.inf)
+        if failures and now >= self._failed_at + patience_s:
             if failures[0].traceback:
                 self._say(failures[0].traceback.rstrip())
             raise AgentError(failures[0].sentence)
         progress = (steps, *(path.stat().st_size for path in sorted(self._folder.iterdir())))
         if progress != self._progress:
-            self._progress, self._since = progress, time.monotonic()
-        elif time.monotonic() - self._since > self._script.timeout_s and not self.over:
+            self._progress, self._since = progress, now
+        elif now - self._since > self._script.timeout_s and not self.over:
             raise AgentError(f"no rank of the script went on for {self._script.timeout_s:g} s, so it was ended")
 
     def wait(self) -> None:
@@ -175,20 +159,20 @@ class ScriptTeam:
         self._shown += len(whole) + len(end)
         for line in whole.decode(errors="replace").splitlines():
             if not line.startswith(_WARNING):
-                self._say(f"  rank 0: {line[:_LINE_COLUMNS]}")
+                self._say(f"  rank 0: {line[:_MOST_COLUMNS]}")
 
     def kill(self, hosts: Sequence[int]) -> None:
         """Kill the processes on these hosts at once."""
-        for rank, host in enumerate(self._hosts):
-            if host in hosts:
-                self._ranks.kill(rank)
+        for number, place in enumerate(self._places):
+            if place.host in hosts:
+                self._ranks.kill(number)
 
     def stop(self, *, at_once: bool = False) -> None:
         """End what still runs, and say what is to be known of all that they computed; ``at_once``: others wait."""
-        if not self._world:
+        if not self._places:
             return
         if at_once:
-            self.kill(self._hosts)
+            self.kill([place.host for place in self._places])
         self._ranks.stop()
         end = time.monotonic() + _STOP_S
         while not self.over and time.monotonic() < end:
@@ -197,4 +181,4 @@ class ScriptTeam:
         self._show()
         if self._ranks.warning:
             self._say(f"  {self._ranks.warning}")
-        self._world = 0
+        self._places = ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import count, takewhile
@@ -21,7 +20,7 @@ from experiments.rails.job import model_scale
 from experiments.rails.settings import RailPoint
 from experiments.repeats import Piece
 from experiments.runner import Measured
-from experiments.script import ENDLESS, output_of, scripts_folder, trace_of
+from experiments.script import ENDLESS, Script, output_of, scripts_folder, trace_of
 from experiments.torch.failure import kills_of, outliving, setting_of, windows_of
 from experiments.torch.job import calls_of, last_step, record, recorded, script_of, workload_of
 from experiments.torch.row import TorchRow, losses_in
@@ -29,7 +28,6 @@ from experiments.torch.settings import TorchSettings
 from measure.results.row import MeasuredRow
 from railyard.errors import ConfigError
 from railyard.ownership import remove_file
-from railyard.reading import read_text
 from railyard.scale import Scale
 from workloads.catalog import Workload
 from workloads.pytorch.record import Record
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
 
 RECORD = "record.yaml"
 """Name of the record in the results folder, and of that of a run beside what its ranks printed."""
-_MOST_OUTPUT = 64 << 20
 
 
 class Torch(Rails):
@@ -98,7 +95,7 @@ class Torch(Rails):
         super().check()
         if settings.kill:
             scale = model_scale(settings, self.modelled)
-            kills_of(settings, setting_of(super().job(self.modelled, self._points[0], scale), settings, scale).plan)
+            kills_of(settings, setting_of(settings, self.modelled, self._points[0], scale).plan)
 
     def check_run(self) -> None:
         if not self.settings.script:
@@ -106,13 +103,15 @@ class Torch(Rails):
         super().check_run()
 
     def job(self, workload: Workload, point: RailPoint, scale: Scale) -> JobPoint:
-        settings = self.settings
-        job = super().job(workload, point, scale)
-        compute = "recorded" if settings.compute.startswith("given:") else settings.compute
-        calls, local = calls_of(job.program), workload.gpus_per_server
-        script = replace(script_of(settings), calls=calls, local=local, compute=compute)
-        job = replace(job, script=script, steps=ENDLESS)
-        return outliving(job, setting_of(job, settings, scale), settings) if settings.kill else job
+        settings, job = self.settings, super().job(workload, point, scale)
+        script = replace(self._script, calls=calls_of(job.program))
+        if settings.kill:
+            job = outliving(setting_of(settings, workload, point, scale), settings)
+        return replace(job, script=script, steps=ENDLESS)
+
+    @property
+    def _script(self) -> Script:
+        return script_of(self.settings, self.modelled.program.ranks, self.modelled.gpus_per_server)
 
     def points(self) -> int | None:
         return None if self.settings.kill else super().points()
@@ -128,7 +127,7 @@ class Torch(Rails):
         for note in notes:
             runner.progress.say(f"  {note}")
         runner.extra["notes"] = list(notes)
-        runner.start_scripts(script_of(self.settings))
+        runner.start_scripts(self._script)
 
     def measure(self, runner: Runner, piece: Piece) -> list[MeasuredRow]:  # type: ignore[override]
         """Run the script once; its losses are in the row, and the record of its last step beside its output."""
@@ -155,7 +154,7 @@ class Torch(Rails):
         And the number of that incarnation.
         """
         job, incarnation = self.job(self.workload, point, self.scale), 0
-        setting = setting_of(super().job(self.workload, point, self.scale), self.settings, self.scale)
+        setting = setting_of(self.settings, self.workload, point, self.scale)
         kills, prediction = kills_of(self.settings, setting.plan), job.predicted(self.scale)
         seen = windows_of(job, setting, kills, prediction)
         played = play(runner, setting, [job], Faults(kills), seen=seen, expected_s=inf)
@@ -171,8 +170,11 @@ class Torch(Rails):
 
     def _losses(self, folder: Path) -> dict[int, float]:
         """The losses that the first rank printed which printed any; of a pipeline that is one of the last stage."""
-        found = (losses_in(_lines(output_of(folder, rank))) for rank in range(self.workload.program.ranks))
-        return next(filter(None, found), {})
+        for rank in range(self.workload.program.ranks):
+            with open(output_of(folder, rank), errors="replace") as lines:
+                if losses := losses_in(lines):
+                    return losses
+        return {}
 
     def _keep_record(self, folder: Path, runner: Runner) -> None:
         """Write the record of the last step that the traces in ``folder`` have."""
@@ -181,9 +183,3 @@ class Torch(Rails):
             write_record(record(self.settings, traces, last_step(traces)), folder / RECORD)
         except ConfigError as error:
             runner.progress.say(f"  there is no record of this run: {error}")
-
-
-def _lines(path: Path) -> list[str]:
-    with suppress(ConfigError):
-        return read_text(path, _MOST_OUTPUT, "the output of a rank").splitlines()
-    return []

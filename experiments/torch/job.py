@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from experiments.script import Place, Script, ScriptTeam, trace_of
+from experiments.script import Place, Script, ScriptTeam, any_rank, trace_of
 from experiments.torch.settings import DEFAULT_RANKS, TorchSettings
 from railyard.errors import ConfigError
 from railyard.ownership import temporary_folder
@@ -24,18 +24,17 @@ PORT_GBPS = 0.1
 SCALE_UP_GBPS = 1.0
 
 
-def script_of(settings: TorchSettings) -> Script:
+def script_of(settings: TorchSettings, ranks: int, gpus_per_server: int) -> Script:
     """What to run, without the calls of a record."""
-    return Script(
-        settings.script,
-        settings.words,
-        local=settings.gpus_per_server,
+    order = any_rank(
+        ranks,
+        gpus_per_server,
         steps=settings.most_steps,
         setup_steps=settings.setup_steps,
         front_end_below=settings.front_end_below,
-        strict=settings.strict,
-        timeout_s=settings.timeout_s,
+        compute=settings.compute.partition("given:")[0] or "recorded",
     )
+    return Script(settings.script, settings.words, order, strict=settings.strict, timeout_s=settings.timeout_s)
 
 
 def recorded(settings: TorchSettings, say: Callable[[str], None]) -> tuple[Record, tuple[str, ...]]:
@@ -44,13 +43,16 @@ def recorded(settings: TorchSettings, say: Callable[[str], None]) -> tuple[Recor
     ``AgentError`` for a rank that died, after its traceback was said.
     """
     ranks = settings.ranks or DEFAULT_RANKS
-    script = replace(script_of(settings), steps=settings.setup_steps + 1)
-    traces = real_traces(script, ranks, say)
-    return record(settings, traces, settings.setup_steps), _notes(traces)
+    script = script_of(settings, ranks, settings.gpus_per_server)
+    script = replace(script, rank=replace(script.rank, steps=settings.setup_steps + 1, compute="real"))
+    traces = real_traces(script, say)
+    notes = dict.fromkeys(note for trace in traces for note in trace.notes)
+    return record(settings, traces, settings.setup_steps), tuple(notes)
 
 
-def real_traces(script: Script, ranks: int, say: Callable[[str], None]) -> list[RankTrace]:
-    """The traces of all ``ranks`` of ``script`` as processes on loopback; ``AgentError`` as from ``recorded``."""
+def real_traces(script: Script, say: Callable[[str], None]) -> list[RankTrace]:
+    """The traces of all ranks of ``script`` as processes on loopback; ``AgentError`` as from ``recorded``."""
+    ranks = script.rank.world
     with temporary_folder() as folder, script.start() as processes:
         team = ScriptTeam(processes, script, folder, say)
         try:
@@ -65,10 +67,6 @@ def _free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
-
-
-def _notes(traces: Sequence[RankTrace]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(note for trace in traces for note in trace.notes))
 
 
 def record(settings: TorchSettings, traces: Sequence[RankTrace], step: int) -> Record:

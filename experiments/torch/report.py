@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from experiments.racks.report import fault_rows, recovery_findings, recovery_tables
@@ -63,11 +64,16 @@ def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Cell
 
 
 def _figures(recorded: Recorded) -> Iterator[Drawn]:
-    from experiments.torch.figures import losses
+    from measure.figures.plot import Plot, figure_of
 
     rows = _of_points(recorded.rows)
     yield from RAILS.figures(replace(recorded, rows=rows))
-    yield Drawn("losses", losses([step for row in rows for step in step_rows(row)]), rows)
+    by_step = partial(Plot, "step", series=RAILS.point, joined=True, height=1.8)
+    took = by_step("step_time_s", ("step of the script", "step time (s)"), model="predicted_step_time_s")
+    loss = by_step("loss", ("step of the script", "loss"), lambda rows: f"{rows[0]['workload']}: loss", below=took)
+    steps = [step for row in rows for step in step_rows(row)]
+    known = [step for step in steps if step["loss"] is not None]
+    yield Drawn("losses", figure_of(loss if known else took, known or steps), rows)
 
 
 def _point(row: Row) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from script_runs import called
 from commands.torchrun import split
 from experiments.settings import validated
 from experiments.torch.experiment import Torch
-from experiments.torch.failure import kills_of, outliving, setting_of
+from experiments.torch.failure import kills_of, setting_of
 from experiments.torch.job import calls_of, last_step, with_computes, workload_of
 from experiments.torch.report import REPORT
 from experiments.torch.row import TorchRow, losses_in
@@ -105,7 +104,7 @@ def test_kills_count_the_steps_of_the_script_and_spares_take_the_programs_of_the
     values: dict[str, Any] = {"spare_servers": 1, "modes": ["on-demand"], "delays_ms": [0]}
     experiment = torch(record, kill="2@5.5,0@+1", **values)
     point, scale = experiment.settings.points()[0], experiment.scale
-    setting = setting_of(super(Torch, experiment).job(experiment.workload, point, scale), experiment.settings, scale)
+    setting = setting_of(experiment.settings, experiment.workload, point, scale)
     assert [str(kill) for kill in kills_of(experiment.settings, setting.plan)] == ["2@3.5", "0@+1"]
     assert setting.plan.ranks == 5 and setting.plan.spares == (4,) and setting.plan.network("front-end")
     job = experiment.job(experiment.workload, point, scale)
@@ -113,9 +112,6 @@ def test_kills_count_the_steps_of_the_script_and_spares_take_the_programs_of_the
     moved = job.program_of((0, 1, 4, 3))
     assert moved.operations[2] == () and len(moved.operations[4]) == len(job.program.operations[2])
     assert len(job.script.calls) == 4, "of ranks, wherever they are"
-    assert outliving(replace(job, program=experiment.workload.program), setting, experiment.settings).members == (
-        job.members
-    )
     for kill, words in (("2@1.5", "after the 2 steps of set-up"), ("rail0:3@5", "add detection.detect port")):
         with pytest.raises(ConfigError, match=words):
             torch(record, kill=kill, **values).check()
