@@ -14,6 +14,8 @@ from railyard.errors import AgentError
 from railyard.ownership import make_folder, open_binary
 from workloads.pytorch.script_ranks import RECORDED_CALLS, RecordedCall, ScriptRank, ScriptRanks
 
+POINT = "{point}"
+"""In an argument of a script it stands for the number of the point, or for ``record`` while its step is recorded."""
 ENDLESS = 1_000_000
 """Steps of the agents of a script, more than it does: nobody knows when it ends."""
 _FIRST_PORT, _PORTS = 29500, 500
@@ -95,6 +97,8 @@ class ScriptTeam:
         """Start rank r at ``places[r]``; ``master`` is the address of the first one's interface."""
         self._places, orders = places, []
         make_folder(self._folder)
+        point = self._folder.name.partition("-")[0]
+        self._ranks.arguments = tuple(word.replace(POINT, point) for word in self._script.arguments)
         for number, place in enumerate(places):
             output, trace = output_of(self._folder, number), trace_of(self._folder, number)
             for path in (output, trace):
@@ -179,6 +183,6 @@ class ScriptTeam:
             time.sleep(_TICK_S)
             self._ranks.poll()
         self._show()
-        if self._ranks.warning:
+        if self._ranks.warning and self._places[0].socket:
             self._say(f"  {self._ranks.warning}")
         self._places = ()

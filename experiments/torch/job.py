@@ -53,7 +53,8 @@ def recorded(settings: TorchSettings, say: Callable[[str], None]) -> tuple[Recor
 def real_traces(script: Script, say: Callable[[str], None]) -> list[RankTrace]:
     """The traces of all ranks of ``script`` as processes on loopback; ``AgentError`` as from ``recorded``."""
     ranks = script.rank.world
-    with temporary_folder() as folder, script.start() as processes:
+    with temporary_folder() as private, script.start() as processes:
+        folder = private / "record"
         team = ScriptTeam(processes, script, folder, say)
         try:
             team.launch([Place()] * ranks, "127.0.0.1", _free_port())

@@ -37,7 +37,7 @@ class TorchSettings(RailSettings):
 
     script: Annotated[str, Option(metavar="FILE.py")] = Field(default="", description="PyTorch script, as for torchrun")
     script_arguments: Annotated[str, Option(metavar="TEXT")] = Field(
-        default="", description="arguments of the script, as in a shell"
+        default="", description="arguments of the script, as in a shell; {point} in them is the number of the point"
     )
     ranks: int | None = Field(
         default=None, ge=2, le=256, description=f"number of ranks (default that of the record, or {DEFAULT_RANKS})"

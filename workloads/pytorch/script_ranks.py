@@ -101,7 +101,9 @@ class ScriptRanks:
 
     def __init__(self, process: LauncherProcess, script: str, arguments: Sequence[str], strict: bool) -> None:
         self._process = process
-        self._script, self._arguments, self._strict = script, tuple(arguments), strict
+        self._script, self._strict = script, strict
+        self.arguments = tuple(arguments)
+        """Those of the script, which may be others at each launch."""
         self._team = -1
         self._forget()
 
@@ -138,7 +140,7 @@ class ScriptRanks:
         self.output.update((rank.rank, rank.output) for rank in ranks)
         self._reports.update((rank.rank, RankReport()) for rank in ranks)
         self._real.update(rank.rank for rank in ranks if rank.compute == "real")
-        order = ScriptLaunch(self._script, self._arguments, os.getcwd(), self._strict, tuple(ranks))
+        order = ScriptLaunch(self._script, self.arguments, os.getcwd(), self._strict, tuple(ranks))
         self._process.launch(self._team, TypeAdapter(ScriptLaunch).dump_json(order), netns_fds)
 
     def fileno(self) -> int:
