@@ -24,7 +24,7 @@ from workloads.program import MOST_OPERATIONS
 from workloads.pytorch.build import record_of
 from workloads.pytorch.experts import read_experts
 from workloads.pytorch.fake_ranks import MOST_WORLD, record_shapes
-from workloads.pytorch.record import RankClass, Record
+from workloads.pytorch.record import Record
 from workloads.pytorch.record_file import write_record
 from workloads.pytorch.trace import RankTrace, Work
 from workloads.training.ranks import some_ranks
@@ -162,18 +162,17 @@ def _words(options: argparse.Namespace) -> str:
     return f"a roofline of {rates} (--tflops, --memory-gbytes)"
 
 
-def computed_s(ranks: RankClass) -> float:
-    return sum(call.seconds for call in ranks.calls) + ranks.end_seconds
-
-
 def lasting(record: Record, seconds: float) -> Record:
     """The record with computes so long that those of the busiest ranks last ``seconds`` together."""
-    factor = seconds / (max(map(computed_s, record.classes)) or 1.0)
+    factor = seconds / (max(ranks.compute_s for ranks in record.classes) or 1.0)
     classes = (
         replace(
             ranks,
-            calls=tuple(replace(call, seconds=call.seconds * factor) for call in ranks.calls),
+            calls=tuple(
+                replace(call, seconds=call.seconds * factor, ahead=call.ahead * factor) for call in ranks.calls
+            ),
             end_seconds=ranks.end_seconds * factor,
+            end_ahead=ranks.end_ahead * factor,
         )
         for ranks in record.classes
     )
@@ -201,7 +200,7 @@ def _classes(record: Record, traces: Mapping[int, RankTrace], step: int) -> Tabl
             "ranks": _shown(ranks.ranks),
             "calls": len(ranks.calls),
             "gb": sum(call.bytes for call in ranks.calls) / 1e9,
-            "compute_s": computed_s(ranks),
+            "compute_s": ranks.compute_s,
             "tflop": next((_flops(traces[rank], step) / 1e12 for rank in ranks.ranks if rank in traces), 0.0) or None,
         }
         for ranks in record.classes

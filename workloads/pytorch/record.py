@@ -8,7 +8,7 @@ before it had to wait is a compute too, so that communication goes on beside it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
@@ -144,21 +144,16 @@ class Record:
             for name, role in self.roles.items()
         }
 
-    def some_ranks(self, most: int = 64) -> Sequence[int]:
-        """All ranks, or of more than ``most`` one of each class."""
-        return range(self.ranks) if self.ranks <= most else [one.ranks[0] for one in self.classes]
-
-    def program(self, ranks: Collection[int] | None = None) -> Program:
-        """The step of all ranks, or of ``ranks`` alone (all others then have nothing to do).
+    def program(self) -> Program:
+        """The step of all ranks of the classes (any other has nothing to do).
 
         ``ConfigError`` for more than are built, or a group that no network joins.
         """
-        if ranks is None:
-            check_size(self.ranks, self.operations, "ranks")
+        check_size(sum(len(one.ranks) for one in self.classes), self.operations, "ranks")
         schedules: dict[str, Schedule] = {}
         operations: list[tuple[Operation, ...]] = [()] * self.ranks
         for one in self.classes:
-            for rank in one.ranks if ranks is None else {*one.ranks}.intersection(ranks):
+            for rank in one.ranks:
                 operations[rank] = self._operations(one, rank, schedules)
         groups = {group.name: group for by_members in self.groups.values() for group in by_members.values()}
         repeats = {group.name: times for name, times in self.repeats.items() for group in self.groups[name].values()}

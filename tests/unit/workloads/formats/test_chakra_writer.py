@@ -76,10 +76,10 @@ def test_what_is_written_is_read(program: Program, tmp_path: Path) -> None:
 def test_the_published_reader_takes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jsonizer = pytest.importorskip("chakra.src.jsonizer.jsonizer", reason="needs the package mlc-chakra")
     made = record(mesh_traces(2, 2, 2))
-    program = made.program(made.some_ranks(4))
-    files = write_traces(program, tmp_path, made.some_ranks(4))
+    program = made.program()
+    files = write_traces(program, tmp_path, (0, 4))
     assert [file.name for file in files] == ["job.0.et", "job.4.et"]
-    for file, rank in zip(files, made.some_ranks(4), strict=True):
+    for file, rank in zip(files, (0, 4), strict=True):
         out = tmp_path / "out.json"
         monkeypatch.setattr("sys.argv", ["jsonizer", "--input_filename", str(file), "--output_filename", str(out)])
         jsonizer.main()
