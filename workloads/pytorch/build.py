@@ -194,7 +194,7 @@ class _Mesh:
 
 
 def _bounds(trace: RankTrace) -> Iterator[int]:
-    """Strides of the dimensions of a mesh: those that the groups of a rank need, one inside the other."""
+    """Strides of the dimensions of a mesh: those that the groups of a rank need, and that of its nearest peer."""
     for ranks in dict.fromkeys(call.ranks for call in trace.calls):
         rest = sorted(ranks)
         while len(rest) > 1:
@@ -202,7 +202,7 @@ def _bounds(trace: RankTrace) -> Iterator[int]:
             size = next((i for i in range(2, len(rest)) if rest[i] - rest[i - 1] != stride), len(rest))
             yield from (stride, stride * size)
             rest = rest[::size]
-    yield from {abs(call.peer - trace.rank) for call in trace.calls if call.peer is not None}
+    yield from sorted({abs(call.peer - trace.rank) for call in trace.calls if call.peer is not None})[:1]
 
 
 # -- groups --------------------------------------------------------------------------------------------------------

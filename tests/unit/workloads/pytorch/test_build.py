@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from pytorch_traces import LARGE, Script, mesh_traces, record
+from pytorch_traces import LARGE, Script, mesh_traces, record, seconds
 
+from railyard.errors import ConfigError
 from workloads.check import check
 from workloads.program import Collective, Compute
+from workloads.pytorch.build import record_of
 from workloads.pytorch.record import fits_opus
 from workloads.pytorch.trace import Wait, Work
 
@@ -38,6 +40,34 @@ def test_a_program_has_the_calls_of_the_step_in_order() -> None:
     assert fits_opus(made, program)
 
 
+def test_the_last_stage_of_an_interleaved_pipeline_sends_to_the_first() -> None:
+    traces = {}
+    for rank in range(8):
+        script, line = Script(rank, 8), range(rank % 2, 8, 2)
+        for _ in range(3):
+            for chunk in range(2):
+                if rank > 1 or chunk:
+                    script.call("recv", line, label="mesh_pp", peer=(rank - 2) % 8)
+                if rank < 6 or not chunk:
+                    script.call("send", line, label="mesh_pp", peer=(rank + 2) % 8)
+            script.call("all_reduce", (rank // 2 * 2, rank // 2 * 2 + 1), label="mesh_dp")
+            script.end()
+        traces[rank] = script.trace
+    made = record(traces)
+    assert record({rank: traces[rank] for rank in (0, 2, 4, 6)}) == made
+    assert made.roles["pp.3-0"].groups == ((6, 0), (7, 1)) and made.stages == (0, 0, 1, 1, 2, 2, 3, 3)
+    check(made.program())
+    assert not fits_opus(made, made.program())
+
+
+def test_ranks_that_no_traced_one_is_like_are_named() -> None:
+    traces = mesh_traces(3, 2, 1)
+    with pytest.raises(ConfigError, match=r"rank 4 is like none of the traced ranks 0, 2; trace it too"):
+        record({rank: traces[rank] for rank in (0, 2)})
+    with pytest.raises(ConfigError, match=r"rank 0 took 3 steps, .* step 3 .* at least 4"):
+        record_of(traces, "job", 3, seconds=seconds, front_end_below=0)
+
+
 def test_communication_goes_on_beside_what_is_computed_before_its_wait() -> None:
     traces = {}
     for rank in range(2):
@@ -60,7 +90,7 @@ def test_ranks_that_disagree_are_named() -> None:
     for _ in range(3):
         script.call("all_gather", (0, 1), 8 * LARGE, label="mesh_dp")
         script.end()
-    with pytest.raises(Exception, match=r"ranks 0, 1 disagree in step 2.*rank 0 asks for .*rank 1 asks for nothing"):
+    with pytest.raises(ConfigError, match=r"ranks 0, 1 disagree in step 2.*rank 0 asks for .*rank 1 asks for nothing"):
         record({0: traces[0], 1: script.trace})
 
 
