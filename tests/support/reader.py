@@ -16,7 +16,8 @@ NOT_FAITHFUL, STOPPED = 8, 130
 
 def documents() -> list[Path]:
     """The documents whose blocks are run."""
-    return [ROOT / "README.md", ROOT / "docs" / "walkthrough.md", *sorted((ROOT / "labs").glob("*/README.md"))]
+    pages = [ROOT / "README.md", ROOT / "docs" / "walkthrough.md", ROOT / "docs" / "torch.md"]
+    return [*pages, *sorted((ROOT / "labs").glob("*/README.md"))]
 
 
 def like_the_checkout(folder: Path) -> None:

@@ -97,7 +97,7 @@ def test_circuits_change_under_a_pipeline_as_predicted_and_it_learns_the_same(tm
         assert row["misdelivered"] == 0
 
 
-def test_a_killed_rank_is_replaced_and_the_script_goes_on_from_its_checkpoint(
+def test_a_killed_rank_is_replaced_and_resumes(
     ddp: tuple[Path, list[Row]], learnt: dict[int, float], tmp_path: Path
 ) -> None:
     arguments = f"{DDP} --checkpoint {tmp_path / 'checkpoint'}"
