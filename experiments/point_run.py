@@ -10,10 +10,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from experiments.script import Place, Script, ScriptTeam, rendezvous_port, scripts_folder
+from experiments.script import Place, Script, ScriptTeam, rendezvous_port
 from experiments.session import CounterReader, Session
 from measure.live.delivery import Delivery, PortCounters, delivery
 from measure.live.interference import wait_for_quiet
+from measure.results.results import SCRIPTS
 from railyard.errors import ControlError
 from railyard.ownership import make_folder
 from railyard.point_folder import BESIDE, NOTES, events_of
@@ -153,15 +154,15 @@ class PointRun:
     def launch_script(self, script: Script, members: Sequence[int], incarnation: int) -> ScriptTeam:
         """Start the ranks of a script on the hosts ``members``, each to drive the agent there."""
         assert self.scripts is not None
-        point, session = int(self.folder.name), self.session
-        team = ScriptTeam(self.scripts, script, scripts_folder(self.folder.parent.parent, point, incarnation), self.say)
+        session, name = self.session, self.folder.name + (f"-restart{incarnation}" if incarnation else "")
+        team = ScriptTeam(self.scripts, script, self.folder.parent.parent / SCRIPTS / name, self.say)
         (front_end,), fds = session.plan.network("front-end"), session.netns_fds()
         ports = [front_end.port(rank, 0) for rank in members]
         places = [
             Place(port.rank, fds[port.rank], port.interface, self.script_socket(port.rank, incarnation))
             for port in ports
         ]
-        team.launch(places, ports[0].ip.partition("/")[0], rendezvous_port(point, incarnation))
+        team.launch(places, ports[0].ip.partition("/")[0], rendezvous_port(int(self.folder.name), incarnation))
         return team
 
     def kill(self, ranks: Sequence[int], job: str, team: AgentTeam | None) -> None:

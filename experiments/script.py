@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from measure.results.results import SCRIPTS
 from railyard.errors import AgentError
 from railyard.ownership import make_folder, open_binary
 from workloads.pytorch.script_ranks import RECORDED_CALLS, RecordedCall, ScriptRank, ScriptRanks
@@ -58,11 +57,6 @@ def output_of(folder: Path, rank: int) -> Path:
 def trace_of(folder: Path, rank: int) -> Path:
     """The file of the calls of a rank."""
     return folder / f"rank{rank}.jsonl"
-
-
-def scripts_folder(results: Path, point: int, incarnation: int = 0) -> Path:
-    """The folder of what the ranks of a script left in a point of the results folder ``results``."""
-    return results / SCRIPTS / (f"{point:03d}-restart{incarnation}" if incarnation else f"{point:03d}")
 
 
 def rendezvous_port(point: int, incarnation: int) -> int:

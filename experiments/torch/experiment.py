@@ -6,10 +6,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import count, takewhile
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from experiments.faults import Faults
 from experiments.job_point import JobPoint
@@ -19,12 +18,14 @@ from experiments.rails.experiment import Rails
 from experiments.rails.job import model_scale
 from experiments.rails.settings import RailPoint
 from experiments.repeats import Piece
-from experiments.runner import Measured
-from experiments.script import ENDLESS, Script, output_of, scripts_folder, trace_of
+from experiments.runner import Measured, Runner
+from experiments.script import ENDLESS, Script, output_of, trace_of
+from experiments.shared_rails.experiment import RailSetting
 from experiments.torch.failure import kills_of, outliving, setting_of, windows_of
-from experiments.torch.job import calls_of, last_step, record, recorded, script_of, workload_of
+from experiments.torch.job import calls_of, factor_of, last_step, record, recorded, script_of, workload_of
 from experiments.torch.row import TorchRow, losses_in
 from experiments.torch.settings import TorchSettings
+from measure.results.results import SCRIPTS
 from measure.results.row import MeasuredRow
 from railyard.errors import ConfigError
 from railyard.ownership import remove_file
@@ -33,9 +34,6 @@ from workloads.catalog import Workload
 from workloads.pytorch.record import Record
 from workloads.pytorch.record_file import read_record, write_record
 from workloads.pytorch.trace import read_trace
-
-if TYPE_CHECKING:
-    from experiments.runner import Runner
 
 RECORD = "record.yaml"
 """Name of the record in the results folder, and of that of a run beside what its ranks printed."""
@@ -94,8 +92,7 @@ class Torch(Rails):
             raise ConfigError(f"there is no file {settings.script}", key="script")
         super().check()
         if settings.kill:
-            scale = model_scale(settings, self.modelled)
-            kills_of(settings, setting_of(settings, self.modelled, self._points[0], scale).plan)
+            kills_of(settings, self._setting(self._points[0], model_scale(settings, self.modelled)).plan)
 
     def check_run(self) -> None:
         if not self.settings.script:
@@ -106,8 +103,11 @@ class Torch(Rails):
         settings, job = self.settings, super().job(workload, point, scale)
         script = replace(self._script, calls=calls_of(job.program))
         if settings.kill:
-            job = outliving(setting_of(settings, workload, point, scale), settings)
+            job = outliving(self._setting(point, scale), settings)
         return replace(job, script=script, steps=ENDLESS)
+
+    def _setting(self, point: RailPoint, scale: Scale) -> RailSetting:
+        return setting_of(self.settings, self.modelled, point, scale)
 
     @property
     def _script(self) -> Script:
@@ -131,42 +131,38 @@ class Torch(Rails):
 
     def measure(self, runner: Runner, piece: Piece) -> list[MeasuredRow]:  # type: ignore[override]
         """Run the script once; its losses are in the row, and the record of its last step beside its output."""
-        settings, results = self.settings, runner.record.results.folder
-        measured = self._through_kills(runner, piece.of) if settings.kill else (super().measure(runner, piece), 0)
-        rows, incarnation = measured
+        settings, scripts = self.settings, runner.record.results.folder / SCRIPTS
+        rows: list[MeasuredRow] = [*super().measure(runner, piece)] if not settings.kill else []
+        rows = rows or self._through_kills(runner, piece.of)
         row = rows[0]
-        assert isinstance(row, TorchRow) and row.point is not None
-        folders = (scripts_folder(results, row.point, number) for number in count())
-        for number, folder in enumerate(takewhile(Path.exists, folders)):
+        assert isinstance(row, TorchRow)
+        for number, folder in enumerate(sorted(scripts.glob(f"{row.point:03d}*"))):
             losses = self._losses(folder)
             row.losses = {**row.losses, **losses}
-            if number == incarnation:
+            if number == row.incarnation:
                 row.first_step = min(losses, default=0) + settings.setup_steps
                 self._keep_record(folder, runner)
             for rank in range(self.workload.program.ranks):
                 remove_file(trace_of(folder, rank))
         row.loss = row.losses[max(row.losses)] if row.losses else None
-        return [*rows]
+        return rows
 
-    def _through_kills(self, runner: Runner, point: RailPoint) -> tuple[list[MeasuredRow], int]:
-        """Run the script through the kills: the row of its longest incarnation, and one for each kill.
-
-        And the number of that incarnation.
-        """
-        job, incarnation = self.job(self.workload, point, self.scale), 0
-        setting = setting_of(self.settings, self.workload, point, self.scale)
+    def _through_kills(self, runner: Runner, point: RailPoint) -> list[MeasuredRow]:
+        """Run the script through the kills: the row of its longest incarnation, and one for each kill."""
+        job, setting = self.job(self.workload, point, self.scale), self._setting(point, self.scale)
         kills, prediction = kills_of(self.settings, setting.plan), job.predicted(self.scale)
         seen = windows_of(job, setting, kills, prediction)
         played = play(runner, setting, [job], Faults(kills), seen=seen, expected_s=inf)
         row = self._row(point, self.scale)
+        assert isinstance(row, TorchRow)
         row.predict(prediction)
         if played.points:
             longest = max(played.points, key=lambda each: each.metrics.steps)
             row.take(Measured(longest.point, longest.events, prediction, played.delivered))
-            incarnation = longest.incarnation
+            row.incarnation = longest.incarnation
         row.point = played.number
         judge_together(row, played.verdicts(job.name))
-        return [row, *played.rows()], incarnation
+        return [row, *played.rows()]
 
     def _losses(self, folder: Path) -> dict[int, float]:
         """The losses that the first rank printed which printed any; of a pipeline that is one of the last stage."""
@@ -180,6 +176,7 @@ class Torch(Rails):
         """Write the record of the last step that the traces in ``folder`` have."""
         try:
             traces = [read_trace(trace_of(folder, rank)) for rank in range(self.workload.program.ranks)]
-            write_record(record(self.settings, traces, last_step(traces)), folder / RECORD)
+            times = factor_of(self.settings.compute)
+            write_record(record(self.settings, traces, last_step(traces), times), folder / RECORD)
         except ConfigError as error:
             runner.progress.say(f"  there is no record of this run: {error}")

@@ -70,13 +70,13 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def record(settings: TorchSettings, traces: Sequence[RankTrace], step: int) -> Record:
-    """The record of one step of all ranks, with the computes that they measured, for a fabric as that of the run."""
+def record(settings: TorchSettings, traces: Sequence[RankTrace], step: int, times: float = 1.0) -> Record:
+    """The record of a step of all ranks, with ``times`` the computes that they measured, for the fabric of the run."""
     found = record_of(
         {trace.rank: trace for trace in traces},
         Path(settings.script).stem or "script",
         step,
-        seconds=lambda work: work.seconds,
+        seconds=lambda work: work.seconds * times,
         front_end_below=settings.front_end_below,
         gpus_per_server=settings.gpus_per_server,
     )
@@ -102,9 +102,14 @@ def workload_of(record: Record, settings: TorchSettings) -> Workload:
     )
 
 
+def factor_of(compute: str) -> float:
+    """How many times longer a compute is than it takes the processor."""
+    return float(compute.partition(":")[2]) if compute.startswith("scaled:") else 1.0
+
+
 def with_computes(program: Program, compute: str, given: Program | None) -> Program:
     """``program`` with the computes of a run: those of ``given``, which has the same operations, or scaled ones."""
-    factor = float(compute.partition(":")[2]) if compute.startswith("scaled:") else 1.0
+    factor = factor_of(compute)
     if given is not None and [list(map(type, ops)) for ops in given.operations] != [
         list(map(type, ops)) for ops in program.operations
     ]:

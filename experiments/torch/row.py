@@ -16,6 +16,7 @@ _LOSS = re.compile(r"\bstep\W{1,3}(\d{1,9})\b.{0,200}?\bloss\W{1,3}([-+]?[0-9][0
 class TorchRow(RailRow):
     """One mode at one reconfiguration delay."""
 
+    incarnation: Annotated[int, "the incarnation of the script that the numbers of steps are of"] = 0
     first_step: Annotated[int, "number that the script gives to the first of step_times_s"] = 0
     losses: Annotated[Mapping[int, float], "loss by the number of the step, as the script printed them"] = field(
         default_factory=dict
