@@ -8,7 +8,7 @@ all-to-alls. What is folded takes as long as the whole job (tests compare them t
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from math import ceil, log2
@@ -25,13 +25,16 @@ _WITHOUT_TREES = {"all_gather", "reduce_scatter"}
 def folded(record: Record) -> Record:
     """The record of the ranks that stand for all others; ``record`` itself where they are not known."""
     class_of = {rank: number for number, one in enumerate(record.classes) for rank in one.ranks}
-    kinds = {name: {call.kind for one in record.classes for call in one.calls if call.role == name}
-             for name in record.roles}  # fmt: skip
+    calls: dict[str, list[ClassCall]] = defaultdict(list)
+    for one in record.classes:
+        for call in one.calls:
+            calls[call.role].append(call)
+    kinds = {name: {call.kind for call in of_role} for name, of_role in calls.items()}
     thin = {
         name
         for name, role in record.roles.items()
         if not role.front_end
-        and kinds[name] <= _ON_RINGS
+        and kinds.get(name, set()) <= _ON_RINGS
         and all(len({class_of[rank] for rank in group}) == 1 for group in role.groups)
     }
     left_out = {rank for name in thin for group in record.roles[name].groups for rank in group[_KEPT:]}
@@ -45,9 +48,11 @@ def folded(record: Record) -> Record:
     for name, role in record.roles.items():
         kept = {group: tuple(number_of[rank] for rank in group if rank in number_of) for group in role.groups}
         kept = {group: ranks for group, ranks in kept.items() if ranks}
-        sizes = {(len(ranks), len(group)) for group, ranks in kept.items()}
-        (size, whole), *others = sizes
-        may_shrink = size >= _KEPT and (name in thin or (role.front_end and "all_to_all" not in kinds[name]))
+        if name not in calls or not kept:
+            continue
+        (size, whole), *others = {(len(ranks), len(group)) for group, ranks in kept.items()}
+        on_trees = role.front_end and "all_to_all" not in kinds[name] and not any(call.root for call in calls[name])
+        may_shrink = size >= _KEPT and (name in thin or on_trees)
         moved = not role.front_end and any(
             network_of(group, record.gpus_per_server) != network_of(ranks, gpus) for group, ranks in kept.items()
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pytorch_traces import Script, mesh_traces, record
 
@@ -9,7 +11,7 @@ from experiments.rails.job import job_point, model_scale
 from experiments.rails.settings import Mode, make_settings
 from workloads.catalog import recorded_workload
 from workloads.pytorch.fold import folded
-from workloads.pytorch.record import Record
+from workloads.pytorch.record import ClassCall, GroupRole, Record
 
 
 def step_s(made: Record, mode: Mode, delay_ms: float = 0.0, *, fold: bool) -> float:
@@ -40,6 +42,16 @@ def test_what_is_gathered_on_the_front_end_is_a_ring_beside_its_trees() -> None:
     made = folded(record(traces))
     assert made.repeats == {"world": 3.0, "world.small": 2.0, "world.small.ring": 3.0}
     assert [call.bytes for call in made.classes[0].calls] == [32, 1 << 19, 4]
+
+
+def test_a_root_that_is_left_out_keeps_all_ranks_and_a_role_without_calls_is_none() -> None:
+    made = record(mesh_traces(1, 8, 1))
+    idle = replace(made, roles={**made.roles, "idle": GroupRole("dp", ((6, 7),))})
+    assert folded(idle).roles.keys() == folded(made).roles.keys() == made.roles.keys()
+    (ranks,) = made.classes
+    calls = (*ranks.calls, ClassCall("broadcast", "dp.small", 8, root=3))
+    rooted = replace(made, classes=(replace(ranks, calls=calls),))
+    assert folded(rooted) is rooted
 
 
 def test_ranks_that_differ_or_exchange_all_to_all_are_all_kept() -> None:
