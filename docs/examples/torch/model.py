@@ -8,13 +8,13 @@ from torch import nn
 
 
 class Attention(nn.Module):
-    """Causal attention; with fewer ``kv_heads`` than heads, several heads share keys and values."""
+    """Causal attention; with ``kv_heads`` (0: as many as heads) several heads share keys and values."""
 
     def __init__(self, dim, heads, kv_heads):
         super().__init__()
         self.head = dim // heads
         self.wq, self.wo = (nn.Linear(dim, dim, bias=False) for _ in range(2))
-        self.wk, self.wv = (nn.Linear(dim, self.head * kv_heads, bias=False) for _ in range(2))
+        self.wk, self.wv = (nn.Linear(dim, self.head * (kv_heads or heads), bias=False) for _ in range(2))
 
     def forward(self, x):
         q, k, v = (w(x).unflatten(-1, (-1, self.head)).transpose(1, 2) for w in (self.wq, self.wk, self.wv))

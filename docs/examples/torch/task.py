@@ -9,7 +9,7 @@ import torch.nn.functional as F
 def arguments(text: str) -> argparse.ArgumentParser:
     """Options that all scripts have; with these sizes the model has 6.2 million parameters."""
     parser = argparse.ArgumentParser(description=text)
-    sizes = {"steps": 3, "dim": 256, "layers": 6, "heads": 16, "kv-heads": 16, "hidden": 768, "vocab": 2048}
+    sizes = {"steps": 3, "dim": 256, "layers": 6, "heads": 16, "kv-heads": 0, "hidden": 768, "vocab": 2048}
     for name, size in {**sizes, "seq": 128, "batch": 4}.items():
         parser.add_argument(f"--{name}", type=int, default=size)
     return parser
