@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 import torch
+import torch._dynamo  # what a first step would import in each rank (a second of its processor), once for all
 
 from railyard.errors import AgentError, RailyardError
 from railyard.limits import allow_all_open_files
