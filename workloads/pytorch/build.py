@@ -68,8 +68,8 @@ class _Step:
     def over(self) -> Mapping[Ranks, list[_Asked]]:
         """The calls by members."""
         calls: dict[Ranks, list[_Asked]] = defaultdict(list)
-        for one in self.asked:
-            calls[one.members].append(one)
+        for asked in self.asked:
+            calls[asked.members].append(asked)
         return calls
 
 
@@ -94,18 +94,18 @@ def record_of(
     roles, role_of = _roles(mesh, steps, front_end_below)
     classes: dict[RankClass, list[int]] = {}
     for rank, own in steps.items():
-        alike = replace(own.end, calls=tuple(_recorded(one, role_of(one)) for one in own.asked))
+        alike = replace(own.end, calls=tuple(_recorded(asked, role_of(asked)) for asked in own.asked))
         classes.setdefault(alike, []).extend(like for like, traced in enumerate(mesh.traced) if traced == rank)
     in_order = tuple(replace(alike, ranks=tuple(sorted(ranks))) for alike, ranks in classes.items())
     return Record(name, len(mesh.traced), roles, in_order, step, gpus_per_server, uneven=uneven)
 
 
-def _recorded(one: _Asked, role: str) -> ClassCall:
-    call = one.call
+def _recorded(asked: _Asked, role: str) -> ClassCall:
+    call = asked.call
     assert call.kind != "barrier"
     name = ".".join(filter(None, (_SHORT.get(call.kind, call.kind), call.part, call.module)))
-    root = 0 if call.root is None else one.members.index(call.root)
-    return ClassCall(call.kind, role, one.bytes, one.seconds, one.waits, one.ahead, name, root, one.uneven)
+    root = 0 if call.root is None else asked.members.index(call.root)
+    return ClassCall(call.kind, role, asked.bytes, asked.seconds, asked.waits, asked.ahead, name, root, asked.uneven)
 
 
 def _step_of(trace: RankTrace, step: int, seconds: Callable[[Work], float]) -> _Step:
@@ -213,51 +213,51 @@ def _compare(mesh: _Mesh, steps: Mapping[int, _Step], step: int) -> dict[str, Ma
     names: dict[Matrix, str] = {}
     for rank, own in steps.items():
         for members, mine in own.over.items():
-            one_of = {mesh.traced[member]: member for member in reversed(members)}
-            lists = {traced: steps[traced].over.get(mesh.moved(members, traced), []) for traced in one_of}
+            member_of = {mesh.traced[member]: member for member in reversed(members)}
+            lists = {traced: steps[traced].over.get(mesh.moved(members, traced), []) for traced in member_of}
             for traced, theirs in lists.items():
-                for one, other in zip_longest(mine, theirs) if traced != rank else ():
-                    if one is None or other is None or not one.meets(other):
-                        told = f"{_told(rank, one)}, and {_told(one_of[traced], other)}"
-                        raise ConfigError(f"the ranks {some_ranks(members)} disagree in step {step}: {told}")
-            for place, one in enumerate(mine):
-                if one.call.kind == "all_to_all":
+                for asked, other in zip_longest(mine, theirs) if traced != rank else ():
+                    if asked is None or other is None or not asked.meets(other):
+                        words = f"{_words(rank, asked)}, and {_words(member_of[traced], other)}"
+                        raise ConfigError(f"the ranks {some_ranks(members)} disagree in step {step}: {words}")
+            for place, asked in enumerate(mine):
+                if asked.call.kind == "all_to_all":
                     rows = [lists[member][place] for member in members if len(lists) == len(members)]
-                    _level(one, rows, rank, names)
+                    _level(asked, rows, rank, names)
     return {name: matrix for matrix, name in names.items()}
 
 
-def _told(rank: int, one: _Asked | None) -> str:
-    if one is None:
+def _words(rank: int, asked: _Asked | None) -> str:
+    if asked is None:
         return f"rank {rank} asks for nothing more"
-    root = "" if one.call.root is None else f" of root {one.call.root}"
-    return f"rank {rank} asks for {one.call.kind} of {one.bytes} bytes{root} (call {one.number})"
+    root = "" if asked.call.root is None else f" of root {asked.call.root}"
+    return f"rank {rank} asks for {asked.call.kind} of {asked.bytes} bytes{root} (call {asked.number})"
 
 
-def _level(one: _Asked, row_of: Sequence[_Asked], rank: int, names: dict[Matrix, str]) -> None:
+def _level(asked: _Asked, row_of: Sequence[_Asked], rank: int, names: dict[Matrix, str]) -> None:
     """Give an all-to-all of ``rank`` the mean bytes of its members, and if they are uneven the name of its matrix.
 
     ``row_of`` are the calls of all members. Where it is empty the members are alike: each sends in the proportions of
     ``rank``, as much in all as it sends to ``rank``.
     """
-    n, place, sent, received = len(one.members), one.members.index(rank), one.call.sent, one.call.received
+    n, place, sent, received = len(asked.members), asked.members.index(rank), asked.call.sent, asked.call.received
     if row_of:
         matrix = tuple(other.call.sent or (other.call.bytes // n,) * n for other in row_of)
     elif sent and received and sent[place]:
         matrix = tuple(tuple(round(row * size / sent[place]) for size in sent) for row in received)
     else:
-        matrix = (sent or (one.call.bytes // n,) * n,) * n
+        matrix = (sent or (asked.call.bytes // n,) * n,) * n
     if len({size for row in matrix for size in row}) > 1:
-        one.bytes, one.uneven = -(-sum(map(sum, matrix)) // n), names.setdefault(matrix, f"uneven{len(names)}")
+        asked.bytes, asked.uneven = -(-sum(map(sum, matrix)) // n), names.setdefault(matrix, f"uneven{len(names)}")
 
 
 _Key = tuple[Ranks, bool, bool]
 """Members (of a pair the smaller rank first), whether their call is a small one, and whether they are a pair."""
 
 
-def _key(one: _Asked, members: Ranks, front_end_below: int) -> _Key:
-    pair = one.call.peer is not None
-    return tuple(sorted(members)) if pair else members, one.bytes < front_end_below, pair
+def _key(asked: _Asked, members: Ranks, front_end_below: int) -> _Key:
+    pair = asked.call.peer is not None
+    return tuple(sorted(members)) if pair else members, asked.bytes < front_end_below, pair
 
 
 def _roles(
@@ -270,11 +270,13 @@ def _roles(
     labels: dict[Ranks, set[str]] = defaultdict(set)
     keys: dict[_Key, None] = {}
     for own in steps.values():
-        for one in {(_key(one, one.members, front_end_below), one.call.label): one for one in own.asked}.values():
-            for members in mesh.images(one.members):
-                key = _key(one, members, front_end_below)
+        for asked in {
+            (_key(asked, asked.members, front_end_below), asked.call.label): asked for asked in own.asked
+        }.values():
+            for members in mesh.images(asked.members):
+                key = _key(asked, members, front_end_below)
                 keys[key] = None
-                labels[key[0]].add(one.call.label)
+                labels[key[0]].add(asked.call.label)
     ranks = len(mesh.traced)
     stages = stages_of((members for members, _, pair in keys if pair), ranks)
     placed: dict[str, tuple[object, set[int], list[Ranks]]] = {}
@@ -297,16 +299,16 @@ def _roles(
         groups.append(members)
         role_of[key], roles[name] = name, GroupRole(dimension, (), front_end=small)
     whole = {name: replace(role, groups=tuple(sorted(placed[name][2]))) for name, role in roles.items()}
-    return whole, lambda one: role_of[_key(one, one.members, front_end_below)]
+    return whole, lambda asked: role_of[_key(asked, asked.members, front_end_below)]
 
 
 def _named(labels: Iterable[str], *, whole: bool) -> tuple[str, Dimension]:
     """Name and dimension of a group with these ``labels``, which has all ranks if ``whole``."""
-    told = []
+    known = []
     for label in labels:
         mesh = label.removeprefix("mesh_")
         dimension = "edp" if "mod_ep" in mesh else _DIMENSIONS.get(mesh.partition("_")[0], "dp")
-        told.append((mesh == label, _BEFORE.index(dimension), mesh))
-    plain, place, mesh = min(told)
+        known.append((mesh == label, _BEFORE.index(dimension), mesh))
+    plain, place, mesh = min(known)
     name = ("world" if whole else _BEFORE[place]) if plain else re.sub(r"[^\w.]", "-", mesh)
     return name, _BEFORE[place]

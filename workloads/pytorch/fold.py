@@ -24,10 +24,10 @@ _WITHOUT_TREES = {"all_gather", "reduce_scatter"}
 
 def folded(record: Record) -> Record:
     """The record of the ranks that stand for all others; ``record`` itself where they are not known."""
-    class_of = {rank: number for number, one in enumerate(record.classes) for rank in one.ranks}
+    class_of = {rank: number for number, ranks in enumerate(record.classes) for rank in ranks.ranks}
     calls: dict[str, list[ClassCall]] = defaultdict(list)
-    for one in record.classes:
-        for call in one.calls:
+    for ranks in record.classes:
+        for call in ranks.calls:
             calls[call.role].append(call)
     kinds = {name: {call.kind for call in of_role} for name, of_role in calls.items()}
     thin = {
@@ -90,8 +90,10 @@ def _of_kept(
         return replace(call, role=name, bytes=max(least, round(call.bytes * size / whole)))
 
     classes = tuple(
-        replace(one, ranks=tuple(number_of[r] for r in one.ranks if r in number_of), calls=tuple(map(part, one.calls)))
-        for one in record.classes
+        replace(
+            ranks, ranks=tuple(number_of[r] for r in ranks.ranks if r in number_of), calls=tuple(map(part, ranks.calls))
+        )
+        for ranks in record.classes
     )
-    kept = tuple(one for one in classes if one.ranks)
+    kept = tuple(ranks for ranks in classes if ranks.ranks)
     return replace(record, ranks=len(number_of), roles=roles, classes=kept, gpus_per_server=gpus, repeats=repeats)

@@ -117,7 +117,7 @@ class Record:
     @property
     def operations(self) -> int:
         """How many operations the program of all ranks has."""
-        return sum(len(one.ranks) * one.operations for one in self.classes)
+        return sum(len(ranks.ranks) * ranks.operations for ranks in self.classes)
 
     @cached_property
     def stages(self) -> tuple[int, ...]:
@@ -149,12 +149,12 @@ class Record:
 
         ``ConfigError`` for more than are built, or a group that no network joins.
         """
-        check_size(sum(len(one.ranks) for one in self.classes), self.operations, "ranks")
+        check_size(sum(len(ranks.ranks) for ranks in self.classes), self.operations, "ranks")
         schedules: dict[str, Schedule] = {}
         operations: list[tuple[Operation, ...]] = [()] * self.ranks
-        for one in self.classes:
-            for rank in one.ranks:
-                operations[rank] = self._operations(one, rank, schedules)
+        for ranks in self.classes:
+            for rank in ranks.ranks:
+                operations[rank] = self._operations(ranks, rank, schedules)
         groups = {group.name: group for by_members in self.groups.values() for group in by_members.values()}
         repeats = {group.name: times for name, times in self.repeats.items() for group in self.groups[name].values()}
         return Program(self.name, tuple(operations), groups, schedules, repeats=repeats)

@@ -107,7 +107,7 @@ def write_record(record: Record, path: Path) -> None:
             }
             for name, role in record.roles.items()
         },
-        "classes": [{"ranks": _row(one.ranks), "calls": "".join(_lines(one))} for one in record.classes],
+        "classes": [{"ranks": _row(ranks.ranks), "calls": "".join(_lines(ranks))} for ranks in record.classes],
         "uneven": {
             name: "".join(" ".join(map(str, row)) + "\n" for row in matrix) for name, matrix in record.uneven.items()
         },
@@ -117,15 +117,15 @@ def write_record(record: Record, path: Path) -> None:
 
 def _lines(ranks: RankClass) -> Iterator[str]:
     for call in ranks.calls:
-        told = f"{call.kind} {call.role} {call.bytes}" + (f" root {call.root}" if call.root else "")
-        told += (f" uneven {call.uneven}" if call.uneven else "") + (f" as {call.name}" if call.name else "")
-        yield _line(call.seconds, call.waits, call.ahead, told)
+        words = f"{call.kind} {call.role} {call.bytes}" + (f" root {call.root}" if call.root else "")
+        words += (f" uneven {call.uneven}" if call.uneven else "") + (f" as {call.name}" if call.name else "")
+        yield _line(call.seconds, call.waits, call.ahead, words)
     yield _line(ranks.end_seconds, ranks.end_waits, ranks.end_ahead, "end")
 
 
-def _line(seconds: float, waits: tuple[int, ...], ahead: float, told: str) -> str:
+def _line(seconds: float, waits: tuple[int, ...], ahead: float, words: str) -> str:
     after = f" after {','.join(map(str, waits))}" if waits else ""
-    return (f"{ahead!r}+" if ahead else "") + f"{seconds!r}{after}: {told}\n"
+    return (f"{ahead!r}+" if ahead else "") + f"{seconds!r}{after}: {words}\n"
 
 
 def _rows(groups: Sequence[tuple[int, ...]]) -> Iterator[str]:
@@ -176,7 +176,7 @@ def read_record(path: Path) -> Record:
         classes = tuple(
             _class(ranks, f"classes.{number}", head.ranks, roles, uneven) for number, ranks in enumerate(keys.classes)
         )
-        if sorted(rank for one in classes for rank in one.ranks) != list(range(head.ranks)):
+        if sorted(rank for ranks in classes for rank in ranks.ranks) != list(range(head.ranks)):
             raise ConfigError(f"must have each of the {head.ranks} ranks once", key="classes")
         return Record(roles=roles, classes=classes, uneven=uneven, **head.model_dump())
 
