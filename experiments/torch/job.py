@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from experiments.script import Place, Script, ScriptTeam, any_rank, trace_of
@@ -108,22 +109,37 @@ def factor_of(compute: str) -> float:
 
 
 def with_computes(program: Program, compute: str, given: Program | None) -> Program:
-    """``program`` with the computes of a run: those of ``given``, which has the same operations, or scaled ones."""
-    factor = factor_of(compute)
-    if given is not None and [list(map(type, ops)) for ops in given.operations] != [
-        list(map(type, ops)) for ops in program.operations
-    ]:
+    """``program`` with the computes of a run: those of ``given``, which asks for the same, or scaled ones."""
+    factor, source = factor_of(compute), given or program
+    if [_asked(ops) for ops in source.operations] != [_asked(ops) for ops in program.operations]:
         raise ConfigError("is of another step: its ranks do other operations", key="compute")
-
-    def changed(op: Operation, rank: int) -> Operation:
-        if not isinstance(op, Compute):
-            return op
-        source = op if given is None else given.operations[rank][op.id]
-        assert isinstance(source, Compute)
-        return replace(op, seconds=source.seconds * factor)
-
-    operations = (tuple(changed(op, rank) for op in ops) for rank, ops in enumerate(program.operations))
+    operations = []
+    for ops, others in zip(program.operations, source.operations, strict=True):
+        seconds = chain(*map(_shared_out, _computes(ops), _computes(others)))
+        changed = (replace(op, seconds=next(seconds) * factor) if isinstance(op, Compute) else op for op in ops)
+        operations.append(tuple(changed))
     return replace(program, operations=tuple(operations))
+
+
+def _asked(operations: Sequence[Operation]) -> list[tuple[str, int]]:
+    return [(op.type, op.bytes) for op in operations if not isinstance(op, Compute)]
+
+
+def _computes(operations: Sequence[Operation]) -> list[list[float]]:
+    """Seconds of the computes before each communication, and of those at the end."""
+    found: list[list[float]] = [[]]
+    for op in operations:
+        if isinstance(op, Compute):
+            found[-1].append(op.seconds)
+        else:
+            found.append([])
+    return found
+
+
+def _shared_out(own: Sequence[float], others: Sequence[float]) -> list[float]:
+    """``others`` in as many parts as ``own``: what is computed before a wait is a part only where it took time."""
+    joined = max(0, len(others) - len(own)) + 1
+    return [0.0] * (len(own) - len(others)) + [sum(others[:joined]), *others[joined:]]
 
 
 def calls_of(program: Program) -> tuple[tuple[RecordedCall, ...], ...]:

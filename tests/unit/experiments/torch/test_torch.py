@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pytorch_traces import Script
+from pytorch_traces import record as written
 from script_runs import called
 
 from commands.torchrun import split
@@ -163,3 +166,26 @@ def test_a_record_of_other_ranks_is_refused(record: str) -> None:
         workload_of(read_record(Path(record)), validated(TorchSettings, {"ranks": 8}))
     program = torch(record).workload.program
     assert with_computes(program, "real", program) == program
+
+
+def test_computes_are_given_by_a_record_that_waited_elsewhere() -> None:
+    traces = {}
+    for rank in range(2):
+        script = Script(rank, 2)
+        for _ in range(3):
+            script.call("all_reduce", range(2))
+            script.end()
+        traces[rank] = script.trace
+    with_part = written(traces)
+    (ranks,) = with_part.classes
+    without = replace(with_part, classes=(replace(ranks, end_ahead=0.0, end_seconds=2.0),)).program()
+    parts = [
+        op.seconds for op in with_computes(with_part.program(), "real", without).operations[1] if op.type == "compute"
+    ]
+    assert parts == [ranks.calls[0].seconds, 0.0, 2.0]
+    whole = [
+        op.seconds
+        for op in with_computes(without, "scaled:2", with_part.program()).operations[0]
+        if op.type == "compute"
+    ]
+    assert whole == [2 * ranks.calls[0].seconds, 2 * (ranks.end_ahead + ranks.end_seconds)]
