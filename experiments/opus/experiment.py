@@ -364,7 +364,7 @@ def _workload(job: StudiedJob) -> Workload:
 
 
 def _content(job: StudiedJob) -> str | Record:
-    """What tells a job from others."""
+    """The job as a key: its recipe as text, or the record."""
     return job if isinstance(job, Record) else job.model_dump_json(exclude_unset=True)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from captures import TALK, capture
 from hypothesis import strategies as st
+from pytorch_traces import RECORD
 
 from experiments.options import field_options
 from experiments.propius.data import messages
@@ -87,6 +88,8 @@ TABLE = {reader.name: reader for reader in (
     Reader("any-file", partial(readers.inspected, "workload"), [*grammars.LAYERS[:2], *grammars.MSCCL[:1]], _CONFIG),
     Reader("recipe", partial(readers.inspected, "recipe.yaml"), list(map(json_bytes, grammars.RECIPES)),
            made=as_yaml(changed_trees(grammars.RECIPES, 3)), slow=True),
+    Reader("record", partial(readers.inspected, "record.yaml"), [RECORD.encode()], _CONFIG, slow=True,
+           words=_encoded(("root 1", "uneven uneven0", "as x", "all_to_all", "*2/1", "0-3/2", "1e9+"))),
     Reader("injection", readers.injection, _encoded([text for text in INJECTIONS.values() if "replay" not in text])),
     Reader("gaps", readers.gaps, [b'{"gaps_ms": [1, 2.5, 7]}', b"1\n2.5\n# three\n7\n"]),
     Reader("timetable", readers.timetable, [b"2s fail rail0:3; step 3.5 set g0-r0 rate=5Mbps delay=2ms loss=1%",

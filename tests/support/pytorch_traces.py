@@ -10,6 +10,27 @@ from workloads.pytorch.record import Record
 from workloads.pytorch.trace import Call, RankTrace, StepEnd, TraceEvent, Wait, Work
 
 LARGE = 1 << 20
+RECORD = """\
+record: {name: job, ranks: 4, gpus_per_server: 2}
+roles:
+  tp: {dimension: tp, groups: ['0,1 *2/2']}
+  pp.0-1: {dimension: pp, groups: ['0,2 *2/1']}
+classes:
+- ranks: 0-1
+  calls: |
+    0.001: all_gather tp 4096 as ag
+    0 after 0: send pp.0-1 4096
+    0: end
+- ranks: 2-3
+  calls: |
+    0: recv pp.0-1 4096
+    0.5 after 0: all_gather tp 4096
+    0: end
+uneven:
+  uneven0: |
+    1 2
+    3 4
+"""
 
 
 def seconds(work: Work) -> float:

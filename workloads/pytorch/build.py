@@ -59,7 +59,7 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Step:
-    """What a traced rank asked for in the step; ``end`` is its class without ranks and calls."""
+    """The calls of a traced rank in the step; ``end`` is its class without ranks and calls."""
 
     asked: tuple[_Asked, ...]
     end: RankClass

@@ -5,6 +5,7 @@ from typing import Any
 
 from captures import TALK, A, B, capture, packet
 from msccl_texts import SWAP
+from pytorch_traces import RECORD
 from refusals import of_file, refusals
 from training_steps import changed_recipe
 
@@ -54,28 +55,6 @@ TEXTS = {
     "SILENCE": capture([packet(0, A, B, 0, seq=1), packet(0, A, A, 100)]).decode("latin-1"),
     "MANY": capture(packet(0, f"10.0.{n >> 8}.{n & 255}", B, 4) for n in range(4100)).decode("latin-1"),
 }
-
-RECORD = """\
-record: {name: job, ranks: 4, gpus_per_server: 2}
-roles:
-  tp: {dimension: tp, groups: ['0,1 *2/2']}
-  pp.0-1: {dimension: pp, groups: ['0,2 *2/1']}
-classes:
-- ranks: 0-1
-  calls: |
-    0.001: all_gather tp 4096 as ag
-    0 after 0: send pp.0-1 4096
-    0: end
-- ranks: 2-3
-  calls: |
-    0: recv pp.0-1 4096
-    0.5 after 0: all_gather tp 4096
-    0: end
-uneven:
-  uneven0: |
-    1 2
-    3 4
-"""
 
 
 def written(name: str, text: str | None) -> str:
