@@ -5,42 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
 
 from railyard.digits import spans
 from railyard.errors import AgentError
 from workloads.pytorch.pace import Pace
+from workloads.pytorch.rail_client import RailClient
 from workloads.pytorch.script_ranks import RecordedCall, ScriptRank
 from workloads.pytorch.standstill import Awaited
 from workloads.pytorch.trace import Call, StepEnd, TraceEvent, Wait, Work
-
-
-class Carrier(Protocol):
-    """What carries the calls of the recorded step (``workloads.pytorch.rail_client.RailClient``)."""
-
-    def ready(self) -> None: ...
-
-    def carry(
-        self,
-        n: int,
-        kind: str,
-        dtype: str,
-        reduce: str,
-        send: memoryview,
-        receive: memoryview,
-        then: Callable[[Exception | None], None],
-        *,
-        sent: Sequence[int] = (),
-        received: Sequence[int] = (),
-    ) -> None: ...
-
-    def passed(self, n: int) -> None: ...
-
-    def over(self, n: int) -> None: ...
-
-    def step(self, k: int) -> None: ...
-
-    def bye(self) -> None: ...
 
 
 @dataclass(eq=False)
@@ -54,17 +26,19 @@ class Asked:
 
 
 class Course:
-    """What a rank does, from call to call. ``write`` takes the events of its trace."""
+    """What ``rank`` does, from call to call. ``write`` takes the events of its trace.
+
+    From ``rank.setup_steps`` on its calls are those of the record, of which ``carrier`` takes those on a rail.
+    """
 
     def __init__(
         self,
         rank: ScriptRank,
-        write: Callable[[TraceEvent], object],
-        carrier: Carrier | None,
-        recorded: Sequence[RecordedCall],
+        write: Callable[[TraceEvent], object] = lambda _: None,
+        carrier: RailClient | None = None,
+        recorded: Sequence[RecordedCall] = (),
     ) -> None:
-        self.rank = rank
-        self.carrier = carrier
+        self.rank, self.carrier, self._write = rank, carrier, write
         self.step = 0
         self.awaited: Awaited | None = None
         """The call that the script waits for now."""
@@ -72,10 +46,8 @@ class Course:
         """Calls by channel (``Awaited.needs``)."""
         self.pace = Pace(rank.compute)
         self.pace.held = carrier is None
-        self._write = write
-        ends = [row.seconds for row in recorded if row.kind == "end"]
         self._recorded = tuple(row for row in recorded if row.kind != "end")
-        self._end_s = ends[0] if ends else None
+        self._end_s = next((row.seconds for row in recorded if row.kind == "end"), None)
         self._next = 0
         self._calls = 0
         self._passed: set[int] = set()
@@ -85,49 +57,54 @@ class Course:
     def _by_record(self) -> bool:
         return self.carrier is not None and self.step >= self.rank.setup_steps
 
-    # -- calls ---------------------------------------------------------------------------------------
-
-    def ask(self, call: Call, channel: str, needs: str = "") -> Asked:
-        """The script asks for ``call`` on ``channel``, which waits for that of others on ``needs`` ("": the same)."""
+    def ask(self, call: Call, group: str) -> Asked:
+        """The script asks for ``call`` in the group with that name."""
         number = self._match(call) if self._by_record else None
         row = None if number is None else self._recorded[number]
         seconds = self.pace.stop(None if row is None else row.seconds)
-        self._write(replace(call, step=self.step, work=Work(seconds)))
+        self._write(replace(call, work=Work(round(seconds, 9))))
+        ranks, channel, needs = call.ranks, group, group
+        if call.peer is not None:
+            ranks = (self.rank.rank, call.peer)
+            way = ">".join(map(str, ranks if call.kind == "send" else ranks[::-1]))
+            channel, needs = (
+                f"{group} {kind} {way}" for kind in (call.kind, "recv" if call.kind == "send" else "send")
+            )
         place = self.made[channel] = self.made.get(channel, 0) + 1
-        pair = call.ranks if call.peer is None else (self.rank.rank, call.peer)
-        awaited = Awaited(self._calls, call.kind, pair, call.bytes, needs or channel, place)
+        awaited = Awaited(self._calls, call.kind, ranks, call.bytes, needs, place)
         self._calls += 1
-        asked = Asked(awaited, number, row is not None and row.on_rail)
-        if number is not None and not asked.on_rail:
+        if number is not None and row is not None and not row.on_rail:
             self._pass(number)
-        return asked
+        return Asked(awaited, number, row is not None and row.on_rail)
 
     def _match(self, call: Call) -> int | None:
-        """The number in the record of ``call``; None if gloo carries it although it is not there, as it is small."""
-        small = call.bytes < self.rank.front_end_below
+        """The number in the record of ``call``; None if it is not there, and so small that gloo carries it.
+
+        Calls of gloo that the record has before it, and this step has not, are left out.
+        """
+        pair = set() if call.peer is None else {self.rank.rank, call.peer}
         for number in range(self._next, len(self._recorded)):
             row = self._recorded[number]
-            if self._is(call, row):
-                for skipped in range(self._next, number):
-                    self._pass(skipped)
-                    self.over(skipped)
+            sizes_agree = call.bytes == row.bytes or call.kind == "all_to_all"
+            if call.kind == row.kind and sizes_agree and set(row.ranks) in (set(call.ranks), pair):
+                self._leave_out(number)
                 self._next = number + 1
                 return number
             if row.on_rail:
                 break
-        if small:
+        if call.bytes < self.rank.front_end_below:
             return None
-        there = self._recorded[self._next] if self._next < len(self._recorded) else None
-        shown = "no more call" if there is None else _words(there.kind, there.bytes, there.ranks)
+        there = self._recorded[self._next : self._next + 1]
         raise AgentError(
-            f"rank {self.rank.rank} asks for {_words(call.kind, call.bytes, call.ranks)} as call {self._next} of step "
-            f"{self.step}; the record has {shown} there: record the script again, as it runs here"
+            f"rank {self.rank.rank} asks for {_words(call)} as call {self._next} of step {self.step}; the record has "
+            f"{_words(there[0]) if there else 'no more call'} there: record the script again, as it runs here"
         )
 
-    def _is(self, call: Call, row: RecordedCall) -> bool:
-        sizes_agree = call.bytes == row.bytes or (call.kind == "all_to_all" and row.on_rail)
-        pair = set() if call.peer is None else {self.rank.rank, call.peer}
-        return call.kind == row.kind and sizes_agree and set(row.ranks) in (set(call.ranks), pair)
+    def _leave_out(self, end: int) -> None:
+        """The calls of the record up to number ``end`` are over, as far as the agent has to know."""
+        for number in range(self._next, end):
+            self._pass(number)
+            self.over(number)
 
     def _pass(self, number: int) -> None:
         assert self.carrier is not None
@@ -135,7 +112,7 @@ class Course:
         self.carrier.passed(number)
 
     def over(self, number: int | None) -> None:
-        """Gloo has done the call with that number in the record; safe to say twice and from any thread."""
+        """Gloo has done the call with that number in the record; may be said twice, and from any thread."""
         if number in self._passed and self.carrier is not None:
             self._passed.discard(number)
             self.carrier.over(number)
@@ -146,66 +123,61 @@ class Course:
         seconds = self.pace.stop()
         if not asked.waited:
             asked.waited = True
-            self._write(Wait(self.step, asked.awaited.number, Work(seconds)))
-        self.awaited = asked.awaited
-        try:
+            self._write(Wait(self.step, asked.awaited.number, Work(round(seconds, 9))))
+        with self._awaiting(asked.awaited):
             yield
-        finally:
-            self.awaited = None
-            self.pace.go()
         if not asked.on_rail:
             self.over(asked.recorded)
 
     @contextmanager
-    def making_group(self, words: str) -> Iterator[None]:
+    def making_group(self, maker: str) -> Iterator[None]:
         """Within it the script waits until all ranks of the job make a group."""
         place = self.made["groups"] = self.made.get("groups", 0) + 1
-        self.awaited = Awaited(-1, words, tuple(range(self.rank.world)), 0, "groups", place)
+        with self._awaiting(Awaited(-1, maker, tuple(range(self.rank.world)), 0, "groups", place)):
+            yield
+
+    @contextmanager
+    def _awaiting(self, awaited: Awaited) -> Iterator[None]:
+        self.awaited = awaited
         try:
             yield
         finally:
             self.awaited = None
             self.pace.go()
 
-    # -- steps ---------------------------------------------------------------------------------------
-
     def stepped(self) -> None:
         """The optimizer has taken a step."""
         seconds = self.pace.stop(self._end_s if self._by_record else None)
-        self._write(StepEnd(self.step, Work(seconds)))
+        self._write(StepEnd(self.step, Work(round(seconds, 9))))
         if self.carrier is not None and self._by_record:
-            self._end_record()
+            left = [row for row in self._recorded[self._next :] if row.on_rail]
+            if left:
+                raise AgentError(
+                    f"rank {self.rank.rank} ends step {self.step} without {_words(left[0])}, which the record has: "
+                    "record the script again, as it runs here"
+                )
+            self._leave_out(len(self._recorded))
+            for number in sorted(self._passed):
+                self.over(number)
             self.carrier.step(self.step - self.rank.setup_steps)
         self.step += 1
+        self._next = 0
         if self.carrier is not None and self.step == self.rank.setup_steps:
             self.carrier.ready()
             self.pace.held = True
-        self._next = 0
         self.pace.go()
 
-    def _end_record(self) -> None:
-        for number in range(self._next, len(self._recorded)):
-            row = self._recorded[number]
-            if row.on_rail:
-                raise AgentError(
-                    f"rank {self.rank.rank} ends step {self.step} where the record has call "
-                    f"{number}, {_words(row.kind, row.bytes, row.ranks)}: record the script again, as it runs here"
-                )
-            self._pass(number)
-        for number in sorted(self._passed):
-            self.over(number)
-
-    def end(self) -> dict[str, Any]:
-        """The script has ended well; what is reported about its computing."""
-        if self.carrier is not None:
-            if self.step <= self.rank.setup_steps:
-                raise AgentError(
-                    f"the script of rank {self.rank.rank} ended after {self.step} steps of an optimizer; it needs more "
-                    f"than its {self.rank.setup_steps} steps of set-up, which --setup-steps gives"
-                )
-            self.carrier.bye()
-        return self.pace.report
+    def end(self) -> None:
+        """The script has ended well."""
+        if self.carrier is None:
+            return
+        if self.step <= self.rank.setup_steps:
+            raise AgentError(
+                f"the script of rank {self.rank.rank} ended after {self.step} steps of an optimizer; it needs more "
+                f"than the {self.rank.setup_steps} of set-up, whose number --setup-steps gives"
+            )
+        self.carrier.bye()
 
 
-def _words(kind: str, size: int, ranks: Sequence[int]) -> str:
-    return f"{kind} of {size:,} bytes over ranks {spans(sorted(ranks))}"
+def _words(call: Call | RecordedCall) -> str:
+    return f"{call.kind} of {call.bytes:,} bytes over ranks {spans(sorted(call.ranks))}"

@@ -1,6 +1,6 @@
 """The process group of a rank that runs a user's script on this network: gloo inside, each call seen. Needs torch.
 
-Whatever backend the script asks for, its groups are of ``RankGroup``. torch calls it from Python, and from C++ where a
+Whatever backend the script asks for, its groups are ``RankGroup``s. torch calls them from Python, and from C++ where a
 call is part of a graph or of DDP. Names of methods are those of torch 2.13 and older ones.
 """
 
@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial, wraps
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -21,49 +21,29 @@ import torch.distributed.distributed_c10d as c10d
 from torch._C._distributed_c10d import _create_work_from_future
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from railyard.digits import spans
 from railyard.errors import AgentError, ConfigError
 from workloads.pytorch.course import Asked, Course
 from workloads.pytorch.trace import Call, CallKind
 
-BACKEND = "railyard"
-_CPU = torch.device("cpu")
-_REDUCE = {
-    "sum": dist.ReduceOp.SUM,
-    "avg": dist.ReduceOp.AVG,
-    "min": dist.ReduceOp.MIN,
-    "max": dist.ReduceOp.MAX,
-    "product": dist.ReduceOp.PRODUCT,
-}
-_Tensors = Sequence[Any]
+_BACKEND = "railyard"
+_GPU_BACKENDS = "nccl", "xccl", "ucc", "mpi"
+_GLOO = dist.ProcessGroup.BackendType.GLOO
+_REDUCE = {name: getattr(dist.ReduceOp, name.upper()) for name in ("sum", "avg", "min", "max", "product")}
+
+_kept: list[Any] = []
+"""All groups of gloo: the end of one would wait for its threads while these may wait for Python's lock, for ever."""
 
 
-@dataclass(frozen=True)
-class _Request:
-    """What one call of torch asks for: parts to ``send`` and to ``receive``, in their order in a buffer.
+class RankWork(dist.Work):  # type: ignore[misc]  # torch is not on every machine, so it has no types here
+    """The work of one call: waits are seen, and those of DDP, which waits for futures at the end of a backward pass."""
 
-    ``bytes``, ``sent`` and ``received`` as in ``Call``; ``root`` and ``peer`` are positions in the group. ``result`` is
-    what the future of the call holds.
-    """
-
-    kind: CallKind
-    bytes: int
-    send: _Tensors = ()
-    receive: _Tensors = ()
-    result: Any = None
-    reduce: Any = None
-    root: int | None = None
-    peer: int | None = None
-    sent: tuple[int, ...] = ()
-    received: tuple[int, ...] = ()
-
-
-class RankWork(dist.Work):  # type: ignore[misc]  # torch has no types here
-    """The work of one call: waits are seen, those of DDP too, which waits for futures at the end of a backward pass."""
+    _in_backward: tuple[RankWork, ...] = ()
 
     def __init__(self, inner: Any, asked: Asked, course: Course) -> None:
         super().__init__()
         self._inner, self._asked, self._course = inner, asked, course
-        if asked.recorded is not None and not asked.on_rail:
+        if not asked.on_rail and asked.recorded is not None:
             with suppress(RuntimeError):  # a send or receive of gloo has no future
                 inner.get_future().add_done_callback(lambda _: course.over(asked.recorded))
 
@@ -72,55 +52,36 @@ class RankWork(dist.Work):  # type: ignore[misc]  # torch has no types here
             return bool(self._inner.wait(timeout))
 
     def get_future(self) -> Any:
-        if torch._C._current_graph_task_id() != -1:
-            _at_end_of_backward(self)
+        if torch._C._current_graph_task_id() != -1:  # the call is one of a backward pass, and nobody will wait here
+            if not RankWork._in_backward:
+                torch.autograd.Variable._execution_engine.queue_callback(_wait_after_backward)
+            RankWork._in_backward += (self,)
         return self._inner.get_future()
 
 
-_in_backward: list[RankWork] = []
-
-
-def _at_end_of_backward(work: RankWork) -> None:
-    """Wait for ``work`` when the backward pass ends, as DDP does then, unseen."""
-    if not _in_backward:
-        torch.autograd.Variable._execution_engine.queue_callback(_wait_for_all)
-    _in_backward.append(work)
-
-
-def _wait_for_all() -> None:
-    works = list(_in_backward)
-    _in_backward.clear()
+def _wait_after_backward() -> None:
+    works, RankWork._in_backward = RankWork._in_backward, ()
     for work in works:
         work.wait()
-
-
-def _forward(owner: Any, name: str) -> None:
-    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return getattr(self._inner, name)(*args, **kwargs)
-
-    setattr(owner, name, forward)
-
-
-for _name in ("exception", "get_future_result", "is_completed", "is_success", "result", "synchronize", "source_rank"):
-    _forward(RankWork, _name)
-_forward(RankWork, "_source_rank")
 
 
 class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
     """A group of ``ranks`` of the job, the calls of which go to ``course``, and on to gloo or its carrier."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta, ranks: Sequence[int], course: Course):
-        super().__init__(rank, size)
-        self._ranks, self._place, self._course = tuple(ranks), rank, course
+    def __init__(self, store: Any, place: int, timeout: timedelta, ranks: Sequence[int], course: Course) -> None:
+        size = len(ranks)
+        super().__init__(place, size)
+        self._ranks, self._place, self._course = tuple(ranks), place, course
         self._name = self._description = ""
-        gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
+        gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), place, size, timeout)
         gloo._set_sequence_number_for_group()
-        self._inner = dist.ProcessGroup(dist.PrefixStore("inner", store), rank, size)
-        self._inner._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
-        self._inner._register_backend(_CPU, dist.ProcessGroup.BackendType.GLOO, gloo)
+        _kept.append(gloo)
+        self._inner = dist.ProcessGroup(dist.PrefixStore("inner", store), place, size)
+        self._inner._set_default_backend(_GLOO)
+        self._inner._register_backend(torch.device("cpu"), _GLOO, gloo)
 
     def getBackendName(self) -> str:
-        return BACKEND  # with "gloo" DDP looks for a backend of that type inside
+        return _BACKEND  # with "gloo", DDP would look for a backend of that type inside
 
     def getRank(self) -> int:
         return self._place
@@ -148,64 +109,53 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
     _device_types = property(lambda self: self._inner._device_types)
 
     def act(self, request: _Request, plain: Callable[[], Any]) -> Any:
-        """Take a call of the script; ``plain`` lets gloo do it. Returns the call's work (None: it is done)."""
+        """Take a call of the script; ``plain`` lets gloo do it. Returns the call's work (None: it is over)."""
         if len(self._ranks) == 1:
             return plain()
-        asked = self._course.ask(self._call(request), *self._channels(request))
+        peer, root = (None if place is None else self._ranks[place] for place in (request.peer, request.root))
+        call = Call(
+            step=self._course.step,
+            kind=request.kind,
+            ranks=self._ranks,
+            bytes=request.size(len(self._ranks)),
+            dtype=request.dtype,
+            label=self._description,
+            peer=peer,
+            root=root,
+            sent=request.sent,
+            received=request.received,
+        )
+        asked = self._course.ask(call, self._name)
         try:
             work = self._carry(asked, request) if asked.on_rail else plain()
         finally:
             self._course.pace.go()
-        if work is None:
-            self._course.over(asked.recorded)
-            return None
-        return RankWork(work, asked, self._course)
-
-    def _call(self, request: _Request) -> Call:
-        tensors = [*request.send, *request.receive]
-        return Call(
-            step=0,
-            kind=request.kind,
-            ranks=self._ranks,
-            bytes=request.bytes,
-            dtype=_dtype(tensors[0]) if tensors else "",
-            label=self._description,
-            peer=None if request.peer is None else self._ranks[request.peer],
-            root=None if request.root is None else self._ranks[request.root],
-            sent=request.sent,
-            received=request.received,
-        )
-
-    def _channels(self, request: _Request) -> tuple[str, str]:
-        """The channel of a call, and that on which the others must make theirs."""
-        if request.peer is None:
-            return self._name, self._name
-        ends = (self._place, request.peer) if request.kind == "send" else (request.peer, self._place)
-        names = [f"{self._name} {kind} {ends[0]}>{ends[1]}" for kind in ("send", "recv")]
-        return (names[0], names[1]) if request.kind == "send" else (names[1], names[0])
+        if work is not None:
+            return RankWork(work, asked, self._course)
+        self._course.over(asked.recorded)
+        return None
 
     def _carry(self, asked: Asked, request: _Request) -> Any:
         """Give a call of the record to the carrier; the buffers are the script's again when the future is set."""
-        course = self._course
-        assert course.carrier is not None and asked.recorded is not None
+        assert self._course.carrier is not None and asked.recorded is not None
         future: Any = torch.futures.Future()
-        send, _ = _flat(request.send, filled=True)
-        receive, own = (send, False) if request.kind == "all_reduce" else _flat(request.receive, filled=False)
-        if request.kind == "all_reduce" and len(request.send) == 1 and request.send[0].is_contiguous():
-            own = True
+        send = _flat(request.send)
+        receive = send if request.kind == "all_reduce" else _flat(request.receive)
 
         def then(error: Exception | None) -> None:
             if error is not None:
                 future.set_exception(RuntimeError(str(error)))
                 return
-            if not own:
-                _spread(receive, request.receive)
+            parts = receive.split([_size([tensor]) for tensor in request.receive]) if request.receive else ()
+            for tensor, part in zip(request.receive, parts, strict=True):
+                if tensor.data_ptr() != part.data_ptr():
+                    tensor.detach().copy_(part.view(tensor.dtype).view(tensor.shape))
             future.set_result(request.result)
 
-        course.carrier.carry(
+        self._course.carrier.carry(
             asked.recorded,
             request.kind,
-            _dtype([*request.send, *request.receive][0]),
+            request.dtype,
             self._reduction(request),
             memoryview(send.numpy()),
             memoryview(receive.numpy()),
@@ -219,220 +169,164 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
         if request.reduce is None:
             return "sum"
         for name, operation in _REDUCE.items():
-            if request.reduce == operation:  # its text is an address
+            if request.reduce == operation:  # the text of one is an address
                 return name
         raise AgentError(
-            f"rank {self._course.rank.rank} asks for {request.kind} with another operation than {', '.join(_REDUCE)} "
-            f"over ranks {', '.join(map(str, self._ranks))}, which the rails do not carry"
+            f"rank {self._course.rank.rank} asks for {request.kind} over ranks {spans(sorted(self._ranks))} with an "
+            f"operation that the rails do not do: they do {', '.join(_REDUCE)}"
         )
 
 
-def _dtype(tensor: Any) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
+@dataclass(frozen=True)
+class _Request:
+    """One call of torch: tensors to ``send`` and to ``receive``, in the order in which they lie in a buffer.
+
+    ``sent`` and ``received`` as in ``Call``; ``root`` and ``peer`` are positions in the group. ``result`` is what the
+    future of the call holds.
+    """
+
+    kind: CallKind
+    send: Sequence[Any]
+    receive: Sequence[Any]
+    result: Any
+    reduce: Any = None
+    root: int | None = None
+    peer: int | None = None
+    sent: tuple[int, ...] = ()
+    received: tuple[int, ...] = ()
+
+    @property
+    def dtype(self) -> str:
+        return str([*self.send, *self.receive][0].dtype).removeprefix("torch.") if self.send or self.receive else ""
+
+    def size(self, members: int) -> int:
+        """``Call.bytes``."""
+        own = _size(self.receive if self.kind in ("recv", "scatter") else self.send)
+        return own * members if self.kind in ("all_gather", "gather", "scatter") else own
 
 
-def _size(tensors: _Tensors) -> int:
+def _request(group: RankGroup, method: str, kind: CallKind, arguments: Sequence[Any], options: Any) -> _Request:
+    """What a call of ``method`` asks for: receives come before sends in its arguments, where it has both."""
+    tensors = [_tensors(argument) for argument in arguments[:2]]
+    send, receive = [], []
+    more: dict[str, Any] = {"root": getattr(options, "rootRank", None), "reduce": getattr(options, "reduceOp", None)}
+    if kind in ("all_reduce", "broadcast", "reduce"):
+        send = tensors[0]
+        receive = send if kind != "reduce" or more["root"] == group.rank() else []
+    elif kind == "send":
+        send = tensors[0]
+    elif kind == "recv":
+        receive = tensors[0]
+    elif kind != "barrier":
+        receive, send = tensors
+    if kind in ("send", "recv") and method != "recv_anysource":
+        more["peer"] = arguments[1]
+    if kind == "all_gather" and len(send) > 1:
+        receive = _by_member(receive, group.size())
+    if kind == "reduce_scatter" and len(receive) > 1:
+        send = _by_member(send, group.size())
+    if kind == "all_to_all":
+        splits = arguments[2:4] if method != "alltoall" else ((), ())
+        more["received"], more["sent"] = (
+            _split(given, rows, group.size()) for given, rows in zip((receive, send), splits, strict=True)
+        )
+    return _Request(kind, send, receive, arguments[0] if arguments else None, **more)
+
+
+def _tensors(argument: Any) -> list[Any]:
+    """The tensors of an argument: of one, of a list, or of a list of lists, as of each device."""
+    if isinstance(argument, torch.Tensor):
+        return [argument]
+    return [tensor for part in argument for tensor in _tensors(part)] if isinstance(argument, (list, tuple)) else []
+
+
+def _size(tensors: Sequence[Any]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def _list(tensors: Any) -> list[Any]:
-    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+def _split(tensors: Sequence[Any], rows: Sequence[int], members: int) -> tuple[int, ...]:
+    """Bytes of each member's part: of its tensor, or so many ``rows`` of the one (none given: as many of each)."""
+    if len(tensors) == members and not rows:
+        return tuple(_size([tensor]) for tensor in tensors)
+    size = _size(tensors)
+    row = size // max(1, tensors[0].shape[0])
+    return tuple(count * row for count in rows) if rows else (size // members,) * members
 
 
-def _nested(tensors: Any) -> list[Any]:
-    """The first of a list of lists, as of one device; one list alone is taken as it is."""
-    return _list(tensors[0] if tensors and not isinstance(tensors[0], torch.Tensor) else tensors)
+def _by_member(tensors: Sequence[Any], members: int) -> list[Any]:
+    """Parts of tensors that hold one of each member: by member, then by tensor."""
+    chunks = [tensor.detach().view(-1).chunk(members) for tensor in tensors]
+    return [part for parts in zip(*chunks, strict=True) for part in parts]
 
 
-def _bytes_of(tensor: Any) -> Any:
-    return tensor.detach().reshape(-1).view(torch.uint8)
+def _flat(tensors: Sequence[Any]) -> Any:
+    """One buffer with the bytes of ``tensors``: the memory of one that is in a piece, else a copy."""
+    parts = [tensor.detach().reshape(-1).view(torch.uint8) for tensor in tensors]
+    return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else torch.empty(0, dtype=torch.uint8)
 
 
-def _flat(tensors: _Tensors, *, filled: bool) -> tuple[Any, bool]:
-    """One buffer of bytes for ``tensors``, and whether it is their own memory, as that of one in a piece."""
-    if len(tensors) == 1 and tensors[0].is_contiguous():
-        return _bytes_of(tensors[0]), True
-    if not filled or not tensors:
-        return torch.empty(_size(tensors), dtype=torch.uint8), False
-    return torch.cat([_bytes_of(tensor) for tensor in tensors]), False
-
-
-def _spread(buffer: Any, tensors: _Tensors) -> None:
-    for tensor, part in zip(tensors, buffer.split([_size([tensor]) for tensor in tensors]), strict=True):
-        tensor.detach().copy_(part.view(tensor.dtype).view(tensor.shape))
-
-
-def _parts(tensors: _Tensors, count: int) -> list[Any]:
-    """By member, then by tensor: the parts of tensors that hold one of each member."""
-    return [
-        part
-        for parts in zip(*(tensor.detach().view(-1).chunk(count) for tensor in tensors), strict=True)
-        for part in parts
-    ]
-
-
-# -- what each method of a process group asks for ----------------------------------------------------
-
-
-def _all_reduce(group: RankGroup, tensors: Any, opts: Any = None, *_: Any, **__: Any) -> _Request:
-    given = _list(tensors)
-    return _Request("all_reduce", _size(given), given, given, given, reduce=getattr(opts, "reduceOp", None))
-
-
-def _all_gather(group: RankGroup, outputs: Any, inputs: Any, *_: Any, **__: Any) -> _Request:
-    given, gathered = _list(inputs), _nested(outputs)
-    return _Request("all_gather", _size(given) * group.size(), given, gathered, [gathered])
-
-
-def _all_gather_single(group: RankGroup, output: Any, given: Any, *_: Any, **__: Any) -> _Request:
-    outputs, inputs = _list(output), _list(given)
-    receive = outputs if len(outputs) == 1 else _parts(outputs, group.size())
-    return _Request("all_gather", _size(inputs) * group.size(), inputs, receive, outputs)
-
-
-def _reduce_scatter(group: RankGroup, outputs: Any, inputs: Any, opts: Any = None, *_: Any, **__: Any) -> _Request:
-    given, kept = _nested(inputs), _list(outputs)
-    return _Request("reduce_scatter", _size(given), given, kept, kept, reduce=getattr(opts, "reduceOp", None))
-
-
-def _reduce_scatter_single(group: RankGroup, output: Any, given: Any, opts: Any = None, *_: Any, **__: Any) -> _Request:
-    outputs, inputs = _list(output), _list(given)
-    send = inputs if len(inputs) == 1 else _parts(inputs, group.size())
-    reduce = getattr(opts, "reduceOp", None)
-    return _Request("reduce_scatter", _size(inputs), send, outputs, outputs, reduce=reduce)
-
-
-def _all_to_all_single(
-    group: RankGroup, output: Any, given: Any, output_rows: Any = (), input_rows: Any = (), *_: Any, **__: Any
-) -> _Request:
-    return _Request(
-        "all_to_all",
-        _size([given]),
-        [given],
-        [output],
-        [output],
-        sent=_split(given, input_rows, group.size()),
-        received=_split(output, output_rows, group.size()),
-    )
-
-
-def _split(tensor: Any, rows: Sequence[int], members: int) -> tuple[int, ...]:
-    """Bytes of each member's part: so many ``rows`` (none given: as many of each)."""
-    if not rows:
-        return (_size([tensor]) // members,) * members
-    row = _size([tensor]) // max(1, tensor.shape[0])
-    return tuple(count * row for count in rows)
-
-
-def _all_to_all(group: RankGroup, outputs: Any, inputs: Any, *_: Any, **__: Any) -> _Request:
-    given, kept = _list(inputs), _list(outputs)
-    sent, received = (tuple(_size([part]) for part in parts) for parts in (given, kept))
-    return _Request("all_to_all", _size(given), given, kept, kept, sent=sent, received=received)
-
-
-def _broadcast(group: RankGroup, tensors: Any, opts: Any = None, *_: Any, **__: Any) -> _Request:
-    given = _list(tensors)
-    return _Request("broadcast", _size(given), given, given, given, root=_root(opts))
-
-
-def _reduce(group: RankGroup, tensors: Any, opts: Any = None, *_: Any, **__: Any) -> _Request:
-    given, root = _list(tensors), _root(opts)
-    receive = given if root == group.rank() else []
-    return _Request("reduce", _size(given), given, receive, given, reduce=getattr(opts, "reduceOp", None), root=root)
-
-
-def _gather(group: RankGroup, outputs: Any, inputs: Any, opts: Any = None, *_: Any, **__: Any) -> _Request:
-    given, gathered = _list(inputs), _nested(outputs)
-    return _Request("gather", _size(given) * group.size(), given, gathered, gathered, root=_root(opts))
-
-
-def _scatter(group: RankGroup, outputs: Any, inputs: Any, opts: Any = None, *_: Any, **__: Any) -> _Request:
-    kept, given = _list(outputs), _nested(inputs)
-    return _Request("scatter", _size(kept) * group.size(), given, kept, kept, root=_root(opts))
-
-
-def _send(group: RankGroup, tensors: Any, peer: int, *_: Any, **__: Any) -> _Request:
-    return _Request("send", _size(tensors), tensors, (), None, peer=peer)
-
-
-def _recv(group: RankGroup, tensors: Any, peer: int, *_: Any, **__: Any) -> _Request:
-    return _Request("recv", _size(tensors), (), tensors, tensors, peer=peer)
-
-
-def _recv_any(group: RankGroup, tensors: Any, *_: Any, **__: Any) -> _Request:
-    return _Request("recv", _size(tensors), (), tensors, tensors)
-
-
-def _barrier(group: RankGroup, *_: Any, **__: Any) -> _Request:
-    return _Request("barrier", 0)
-
-
-def _root(opts: Any) -> int:
-    return int(getattr(opts, "rootRank", 0))
-
-
-_REQUESTS: dict[Callable[..., _Request], str] = {
-    _all_reduce: "allreduce allreduce_coalesced",
-    _all_gather: "allgather",
-    _all_gather_single: "all_gather_single _allgather_base all_gather_single_coalesced allgather_into_tensor_coalesced",
-    _reduce_scatter: "reduce_scatter",
-    _reduce_scatter_single: "reduce_scatter_single _reduce_scatter_base reduce_scatter_single_coalesced "
+_METHODS: dict[CallKind, str] = {
+    "all_reduce": "allreduce allreduce_coalesced",
+    "all_gather": "allgather all_gather_single _allgather_base all_gather_single_coalesced "
+    "allgather_into_tensor_coalesced",
+    "reduce_scatter": "reduce_scatter reduce_scatter_single _reduce_scatter_base reduce_scatter_single_coalesced "
     "reduce_scatter_tensor_coalesced",
-    _all_to_all_single: "all_to_all_single alltoall_base",
-    _all_to_all: "alltoall",
-    _broadcast: "broadcast",
-    _reduce: "reduce",
-    _gather: "gather",
-    _scatter: "scatter",
-    _send: "send",
-    _recv: "recv",
-    _recv_any: "recv_anysource",
-    _barrier: "barrier monitored_barrier",
+    "all_to_all": "all_to_all_single alltoall_base alltoall",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+    "send": "send",
+    "recv": "recv recv_anysource",
+    "barrier": "barrier monitored_barrier",
 }
-
-
-def _add_method(name: str, request: Callable[..., _Request]) -> None:
-    def method(self: RankGroup, *args: Any, **kwargs: Any) -> Any:
-        return self.act(request(self, *args, **kwargs), partial(getattr(self._inner, name), *args, **kwargs))
-
-    setattr(RankGroup, name, method)
-
-
-for _request, _names in _REQUESTS.items():
-    for _name in _names.split():
-        if hasattr(dist.ProcessGroup, _name):
-            _add_method(_name, _request)
 _PASSED_ON = (
     "_get_backend _start_coalescing _end_coalescing _get_backend_name _get_sequence_number_for_group "
     "_set_sequence_number_for_group _wait_for_pending_works _has_hooks _enable_collectives_timing abort shutdown "
     "set_timeout get_group_store allgather_coalesced"
 )
+_OF_WORK = "exception get_future_result is_completed is_success result synchronize source_rank _source_rank"
+
+
+def _add_call(method: str, kind: CallKind) -> None:
+    def call(self: RankGroup, *args: Any, **kwargs: Any) -> Any:
+        options = kwargs.get("opts", args[-1] if args else None)
+        return self.act(
+            _request(self, method, kind, args, options), partial(getattr(self._inner, method), *args, **kwargs)
+        )
+
+    setattr(RankGroup, method, call)
+
+
+def _pass_on(owner: type, method: str) -> None:
+    setattr(owner, method, lambda self, *args, **kwargs: getattr(self._inner, method)(*args, **kwargs))
+
+
+for _kind, _names in _METHODS.items():
+    for _name in _names.split():
+        _add_call(_name, _kind)
 for _name in _PASSED_ON.split():
-    if hasattr(dist.ProcessGroup, _name):
-        _forward(RankGroup, _name)
-
-
-# -- taking the place of the script's backend --------------------------------------------------------
+    _pass_on(RankGroup, _name)
+for _name in _OF_WORK.split():
+    _pass_on(RankWork, _name)
 
 
 def take_over(course: Course, *, strict: bool) -> None:
-    """From now on all groups of this process are ``RankGroup``s, whatever backend a script asks for, and steps count.
+    """From now on all groups of this process are ``RankGroup``s, and steps of the first optimizer that steps count.
 
-    "fake", which ``DeviceMesh`` uses for dimensions of one rank, passes. For a backend of GPUs a sentence is printed,
-    or with ``strict`` it is an error.
+    "fake", which ``DeviceMesh`` asks for with dimensions of one rank, passes. For a backend of GPUs a sentence is
+    printed, or with ``strict`` raised.
     """
 
     def create(opts: Any, _: Any = None) -> RankGroup:
         ranks = list(opts.global_ranks_in_group) or range(opts.group_size)
-        return RankGroup(opts.store, opts.group_rank, opts.group_size, opts.timeout, ranks, course)
+        return RankGroup(opts.store, opts.group_rank, opts.timeout, ranks, course)
 
-    dist.Backend.register_backend(BACKEND, create, extended_api=True, devices=["cpu"])
-    for name in ("init_process_group", "new_group"):
-        original = getattr(c10d, name)
-        taking = _taking_over(original, course, strict)
+    dist.Backend.register_backend(_BACKEND, create, extended_api=True, devices=["cpu"])
+    for place, original in ((0, c10d.init_process_group), (2, c10d.new_group)):
+        taking = _taking_over(original, place, course, strict)
         for module in (dist, c10d, device_mesh):
-            if getattr(module, name, None) is original:
-                setattr(module, name, taking)
+            setattr(module, original.__name__, taking)
     stepping: list[Any] = []
 
     def stepped(optimizer: Any, *_: Any) -> None:
@@ -443,30 +337,28 @@ def take_over(course: Course, *, strict: bool) -> None:
     register_optimizer_step_post_hook(stepped)
 
 
-def _taking_over(original: Callable[..., Any], course: Course, strict: bool) -> Callable[..., Any]:
-    place = 0 if original.__name__ == "init_process_group" else 2
-    told: list[str] = []
+def _taking_over(original: Callable[..., Any], place: int, course: Course, strict: bool) -> Callable[..., Any]:
+    """``original``, which makes a group, with our backend instead of its argument number ``place``."""
 
     @wraps(original)
     def take(*args: Any, **kwargs: Any) -> Any:
-        positional = len(args) > place
-        backend = str(args[place] if positional else kwargs.get("backend") or "").lower()
+        given = list(args)
+        backend = str(given[place] if len(given) > place else kwargs.get("backend")).lower()
         if backend == "fake":
             return original(*args, **kwargs)
-        if backend in ("nccl", "xccl", "ucc", "mpi") and not told:
-            if strict:
-                raise ConfigError(f"the script asks for {backend}, but this is a CPU: ask for gloo")
-            told.append(backend)
-            if course.rank.rank == 0:
-                print(f"railyard: the script asks for {backend}; CPU: gloo is taken instead", file=sys.stderr)
-        own = f"cpu:{BACKEND}"
-        given = [*args[:place], own, *args[place + 1 :]] if positional else args
-        kwargs = {**kwargs, "device_id": None, "pg_options": None} | ({} if positional else {"backend": own})
+        if backend in _GPU_BACKENDS and strict:
+            raise ConfigError(f"the script asks for {backend}, but this is a CPU: ask for gloo")
+        if backend in _GPU_BACKENDS and place == course.rank.rank == 0:
+            print(f"railyard: the script asks for {backend}; CPU: gloo is taken instead", file=sys.stderr)
+        if len(given) > place:
+            given[place] = f"cpu:{_BACKEND}"
+        else:
+            kwargs["backend"] = f"cpu:{_BACKEND}"
         with course.making_group(original.__name__):
-            group = original(*given, **kwargs)
-        made = dist.group.WORLD if original.__name__ == "init_process_group" else group
+            group = original(*given, **(kwargs | {"device_id": None, "pg_options": None}))
+        made = dist.group.WORLD if place == 0 else group
         if isinstance(made, RankGroup):
-            c10d._world.pg_map[made] = "gloo", cast(Any, c10d._world.pg_map[made])[1]
+            c10d._world.pg_map[made] = "gloo", c10d._world.pg_map[made][1]  # what get_backend answers
         return group
 
     return take

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 import time
-from typing import Any
 
 from railyard.errors import ConfigError
 
@@ -31,7 +30,8 @@ class Pace:
         """Wall-clock seconds of computing since the last call that the record holds."""
         self.held = False
         """Whether the script is held at all, as it is from the recorded step on."""
-        self._computes, self._late, self._worst_late_s, self._wall_s, self._processor_s = 0, 0, 0.0, 0.0, 0.0
+        self.report = {"computes": 0, "late": 0, "worst_late_s": 0.0, "wall_s": 0.0, "processor_s": 0.0}
+        """Number of stretches, how many were late and by how much at worst, wall-clock and processor seconds."""
         self.go()
 
     def go(self) -> None:
@@ -45,9 +45,8 @@ class Pace:
         """
         processor_s = time.clock_gettime(self._clock) - self._mark
         wall_s = time.monotonic() - self._since
-        self._computes += 1
-        self._wall_s += wall_s
-        self._processor_s += processor_s
+        for key, more in (("computes", 1), ("wall_s", wall_s), ("processor_s", processor_s)):
+            self.report[key] += more
         if self.held and self._times is not None:
             self._hold(self._times * processor_s - wall_s)
         elif self.held and self._recorded:
@@ -61,16 +60,5 @@ class Pace:
         if left_s > 0:
             time.sleep(left_s)
         elif left_s < -_LATE_S:
-            self._late += 1
-            self._worst_late_s = max(self._worst_late_s, -left_s)
-
-    @property
-    def report(self) -> dict[str, Any]:
-        """Number of stretches, how many ended ``late`` and by how much at worst, wall-clock and processor seconds."""
-        return {
-            "computes": self._computes,
-            "late": self._late,
-            "worst_late_s": self._worst_late_s,
-            "wall_s": self._wall_s,
-            "processor_s": self._processor_s,
-        }
+            self.report["late"] += 1
+            self.report["worst_late_s"] = max(self.report["worst_late_s"], -left_s)

@@ -16,22 +16,27 @@ import sys
 import threading
 import time
 import traceback
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 import torch
-import torch._dynamo  # what a first step would import in each rank (a second of its processor), once for all
+import torch.distributed.fsdp  # this and the next: what ranks would import each, once for all
+import torch.distributed.pipelining
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from railyard.errors import AgentError, RailyardError
 from railyard.limits import allow_all_open_files
 from railyard.ownership import open_text
 from railyard.process.start import as_caller, die_with_parent
 from railyard.reading import read_text
+from railyard.validation import from_plain
 from workloads.agent.launcher_server import Act, LauncherServer
 from workloads.pytorch.course import Course
 from workloads.pytorch.group import take_over
-from workloads.pytorch.script_ranks import RECORDED_CALLS, ScriptLaunch, ScriptRank, awaited_plain, launch_from_json
+from workloads.pytorch.rail_client import RailClient
+from workloads.pytorch.script_ranks import RECORDED_CALLS, ScriptLaunch, ScriptRank
 from workloads.pytorch.trace import RankTrace, TraceEvent, line
 
 _WATCH_S = 1.0
@@ -43,6 +48,7 @@ _PEER_LOST = "Connection closed by peer", "Connection reset by peer", "Broken pi
 _MOST_TEXT = 20_000
 """Most characters of a traceback in a report, which must fit into a message."""
 _MOST_CALLS_BYTES = 64 << 20
+_CONNECT_S = 60.0
 
 
 class ScriptServer(LauncherServer):
@@ -51,7 +57,7 @@ class ScriptServer(LauncherServer):
     child, short = "script", "s"
 
     def _acts(self, text: bytes) -> list[tuple[int, Act]]:
-        launch = launch_from_json(text)
+        launch = from_plain(ScriptLaunch, text, "the ranks of a script")
         return [(rank.rank, partial(run_rank, launch, rank)) for rank in launch.ranks]
 
 
@@ -61,8 +67,7 @@ class Reporter:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._lock = threading.Lock()
-        self._well = threading.Event()
-        self._reported = False
+        self._well = False
 
     def tell(self, **news: Any) -> None:
         with self._lock:
@@ -70,24 +75,22 @@ class Reporter:
 
     def watch(self, course: Course) -> None:
         """Serve until the order to end, which ends the process; for a thread of its own."""
-        before, since = None, 0.0
+        before, since, reported = None, 0.0, False
         while not select.select([self._control], [], [], _WATCH_S)[0]:
             awaited, now = course.awaited, time.monotonic()
             if awaited is not before:
                 before, since = awaited, now
-            if awaited is not None and now >= since + _WAIT_S:
-                self._reported = True
-                self.tell(waits=awaited_plain(awaited), made=dict(course.made))
-            elif self._reported and awaited is None:
-                self._reported = False
-                self.tell(waits=None, made={})
-        os._exit(0 if self._well.is_set() else 1)
+            waits = awaited is not None and now >= since + _WAIT_S
+            if waits or reported:
+                self.tell(waits=asdict(awaited) if waits and awaited is not None else None, made=dict(course.made))
+            reported = waits
+        os._exit(0 if self._well else 1)
 
     def leave(self, course: Course) -> NoReturn:
         """Tell that the script has ended well, and wait for the order to end: others may need this rank's store."""
-        self.tell(step=course.step, computes=course.end())
-        self._well.set()
-        self.tell(done=True)
+        course.end()
+        self._well = True
+        self.tell(done=True, computes=course.pace.report)
         while True:
             time.sleep(3600)
 
@@ -106,9 +109,14 @@ def run_rank(launch: ScriptLaunch, rank: ScriptRank, control: socket.socket) -> 
         os.chdir(launch.folder)
         torch.set_num_threads(1)
         take_over(course, strict=launch.strict)
+
+        def stepped(*_: Any) -> None:
+            reporter.tell(step=course.step)
+            if course.step == rank.steps:
+                reporter.leave(course)
+
+        register_optimizer_step_post_hook(stepped)
         threading.Thread(target=reporter.watch, args=[course], daemon=True).start()
-        if rank.steps:
-            _end_after(rank.steps, course, reporter)
         status = _run_script(launch)
         if status == 0:
             _end_interpreter()
@@ -124,25 +132,18 @@ def run_rank(launch: ScriptLaunch, rank: ScriptRank, control: socket.socket) -> 
 
 def _course(rank: ScriptRank) -> Course:
     """Opens what the rank writes and connects to its agent, which a user who called sudo may not."""
-    write = _no_trace
-    if rank.trace:
-        file = open_text(rank.trace, "w", buffering=1)
-        file.write(next(RankTrace(rank.rank, rank.world, ()).lines()) + "\n")
-        write = partial(_write, file)
+
+    def write(event: TraceEvent) -> None:
+        if file is not None:
+            file.write(line(event) + "\n")
+
+    file = open_text(rank.trace, "w", buffering=1) if rank.trace else None
+    if file is not None:
+        file.writelines(f"{head}\n" for head in RankTrace(rank.rank, rank.world, ()).lines())
     if not rank.socket:
-        return Course(rank, write, None, ())
-    from workloads.pytorch.rail_client import RailClient
-
+        return Course(rank, write)
     text = read_text(Path(rank.calls), _MOST_CALLS_BYTES, "the calls of a recorded step")
-    return Course(rank, write, RailClient(rank.socket, 60.0), RECORDED_CALLS.validate_json(text))
-
-
-def _no_trace(_: TraceEvent) -> None:
-    """Without a trace to write."""
-
-
-def _write(file: TextIO, event: TraceEvent) -> None:
-    file.write(line(event) + "\n")
+    return Course(rank, write, RailClient(rank.socket, _CONNECT_S), RECORDED_CALLS.validate_json(text))
 
 
 def _become_caller() -> None:
@@ -179,17 +180,6 @@ def _set_environment(rank: ScriptRank) -> None:
     )
 
 
-def _end_after(steps: int, course: Course, reporter: Reporter) -> None:
-    stepped = course.stepped
-
-    def step() -> None:
-        stepped()
-        if course.step == steps:
-            reporter.leave(course)
-
-    vars(course)["stepped"] = step
-
-
 def _run_script(launch: ScriptLaunch) -> int:
     sys.argv = [launch.script, *launch.arguments]
     sys.path.insert(0, str(Path(launch.script).absolute().parent))
@@ -212,17 +202,18 @@ def _end_interpreter() -> None:
 
 
 def _tell_exception(error: BaseException, rank: ScriptRank, launch: ScriptLaunch, reporter: Reporter) -> int:
-    """Show the script's own traceback, from the script on."""
-    frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename != launch.script:
-        frames = frames.tb_next
-    text = "".join(traceback.format_exception(type(error), error, frames or error.__traceback__))
+    """Show the traceback of the script's own exception, without what is around it."""
+    shown = traceback.TracebackException.from_exception(error)
+    names = [frame.filename for frame in shown.stack]
+    begin = names.index(launch.script) if launch.script in names else 0
+    frames = (frame for frame in shown.stack[begin:] if Path(frame.filename).parent != Path(__file__).parent)
+    shown.stack = traceback.StackSummary.from_list(frames)
+    text = "".join(shown.format())
     print(text, file=sys.stderr, end="")
-    last = text.strip().splitlines()[-1]
     consequence = any(words in text for words in _PEER_LOST)
-    sentence = f"the script of rank {rank.rank} died with status 1: {last}"
     if consequence:
         time.sleep(_CONSEQUENCE_S)
+    sentence = f"the script of rank {rank.rank} died with status 1: {text.strip().splitlines()[-1]}"
     reporter.tell(error=sentence[:_MOST_TEXT], traceback=text[-_MOST_TEXT:], consequence=consequence)
     return 1
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
 
@@ -82,10 +82,6 @@ class ScriptLaunch:
     folder: str
     strict: bool
     ranks: tuple[ScriptRank, ...]
-
-
-def launch_from_json(text: bytes) -> ScriptLaunch:
-    return from_plain(ScriptLaunch, text, "the ranks of a script")
 
 
 class ScriptFailure(NamedTuple):
@@ -230,8 +226,3 @@ class ScriptRanks:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def awaited_plain(awaited: Awaited | None) -> dict[str, Any] | None:
-    """``awaited`` for a report."""
-    return None if awaited is None else asdict(awaited)
