@@ -26,7 +26,7 @@ class Asked:
 
 
 class Course:
-    """What ``rank`` does, from call to call. ``write`` takes the events of its trace.
+    """The calls, waits and steps of ``rank``. ``write`` takes the events of its trace.
 
     From ``rank.setup_steps`` on its calls are those of the record, of which ``carrier`` takes those on a rail.
     """

@@ -206,7 +206,7 @@ class _Request:
 
 
 def _request(group: RankGroup, method: str, kind: CallKind, arguments: Sequence[Any], options: Any) -> _Request:
-    """What a call of ``method`` asks for: receives come before sends in its arguments, where it has both."""
+    """The request that a call of ``method`` is: in its arguments, what is received comes before what is sent."""
     tensors = [_tensors(argument) for argument in arguments[:2]]
     send, receive = [], []
     more: dict[str, Any] = {"root": getattr(options, "rootRank", None), "reduce": getattr(options, "reduceOp", None)}

@@ -158,7 +158,7 @@ def _become_caller() -> None:
 
 
 def _set_environment(rank: ScriptRank) -> None:
-    """What torchrun sets, and the network interface of gloo; nothing of how children of ours find modules."""
+    """Set the variables of torchrun and the interface of gloo, and remove those by which our children find modules."""
     for name in ("PYTHONSAFEPATH", "SETUPTOOLS_USE_DISTUTILS"):
         os.environ.pop(name, None)
     os.environ.update(
@@ -168,9 +168,6 @@ def _set_environment(rank: ScriptRank) -> None:
         LOCAL_WORLD_SIZE=str(rank.local_world),
         GROUP_RANK=str(rank.rank // rank.local_world),
         GROUP_WORLD_SIZE=str(-(-rank.world // rank.local_world)),
-        ROLE_NAME="default",
-        ROLE_RANK=str(rank.rank),
-        ROLE_WORLD_SIZE=str(rank.world),
         MASTER_ADDR=rank.master,
         MASTER_PORT=str(rank.port),
         GLOO_SOCKET_IFNAME=rank.interface,
@@ -194,7 +191,7 @@ def _run_script(launch: ScriptLaunch) -> int:
 
 
 def _end_interpreter() -> None:
-    """What Python does at the end of a script: other threads end, and functions registered for the end are called."""
+    """End as Python does after a script: wait for other threads, and call the functions registered for the end."""
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.main_thread():
             thread.join()

@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import TypeAdapter
 
-from railyard.errors import MachineError
+from railyard.errors import AgentError, MachineError
 from railyard.validation import from_plain
 from workloads.agent.launcher import LauncherProcess
 from workloads.pytorch.standstill import Awaited, RankReport, standstill
@@ -181,7 +181,8 @@ class ScriptRanks:
         if not any(failure.rank == rank for _, failure in self._failures):
             how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
             sentence = f"the script of rank {rank} {how} in step {self.steps.get(rank, 0)}"
-            self._failures.append((False, ScriptFailure(rank, sentence, "")))
+            lost_agent = status == AgentError.exit_status  # with which it ends when its agent has ended
+            self._failures.append((lost_agent, ScriptFailure(rank, sentence, "")))
         self.stop()
 
     def _look_for_standstill(self) -> None:

@@ -37,7 +37,7 @@ class Awaited:
 
 @dataclass
 class RankReport:
-    """What a rank has last reported: the call that it waits for (None: it runs), and its calls by channel."""
+    """The last report of a rank: the call that it waits for (None: it runs), and its calls by channel."""
 
     awaited: Awaited | None = None
     made: Mapping[str, int] = field(default_factory=dict)

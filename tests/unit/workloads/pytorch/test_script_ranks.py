@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -104,13 +105,14 @@ def test_a_rank_that_is_killed_ends_all(scripts: ScriptRanks, tmp_path: Path) ->
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
-def test_under_sudo_a_script_is_its_callers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "job.py").write_text("import os\nprint(os.getuid(), os.getgid(), os.environ['HOME'])\n")
-    for folder in (tmp_path, *tmp_path.parents[:-2]):
-        folder.chmod(0o755)
+def test_under_sudo_a_script_is_its_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_UID", "65534")
     monkeypatch.setenv("SUDO_GID", "65534")
-    with ScriptRanks.start(str(tmp_path / "job.py"), []) as scripts:
-        output = run_ranks(scripts, tmp_path, 1)[0]
-    assert output.startswith("65534 65534 /nonexistent")
-    assert (tmp_path / "0.txt").stat().st_uid == 65534
+    with TemporaryDirectory() as made:  # pytest's own folders are root's alone
+        folder = Path(made)
+        folder.chmod(0o755)
+        (folder / "job.py").write_text("import os\nprint(os.getuid(), os.getgid(), os.environ['HOME'])\n")
+        with ScriptRanks.start(str(folder / "job.py"), []) as scripts:
+            output = run_ranks(scripts, folder, 1)[0]
+        assert output.startswith("65534 65534 /")
+        assert (folder / "0.txt").stat().st_uid == 65534
