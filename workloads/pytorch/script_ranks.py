@@ -106,7 +106,7 @@ class ScriptRanks:
     def _forget(self) -> None:
         self.pids: dict[int, int] = {}
         self.ended: dict[int, int] = {}
-        """Exit status by rank (minus the signal's number)."""
+        """Exit status by rank (minus the signal's number), 0 for one whose script ended well, however it left."""
         self.steps: dict[int, int] = {}
         """Number of steps that each rank has done."""
         self.output: dict[int, str] = {}
@@ -116,6 +116,7 @@ class ScriptRanks:
         self._failures: list[tuple[bool, ScriptFailure]] = []
         self._reports: dict[int, RankReport] = {}
         self._real: set[int] = set()
+        self._well: set[int] = set()
         self._stopping = False
 
     @staticmethod
@@ -167,6 +168,8 @@ class ScriptRanks:
         if "error" in news:
             failure = ScriptFailure(rank, news["error"], news.get("traceback", ""))
             self._failures.append((bool(news.get("consequence")), failure))
+        if "done" in news:
+            self._well.add(rank)
         if "done" in news or "exited" in report:
             self._reports[rank].ended = True
         if "exited" in report:
@@ -175,7 +178,7 @@ class ScriptRanks:
             self.stop()
 
     def _exit(self, rank: int, status: int) -> None:
-        self.ended[rank] = status
+        self.ended[rank] = 0 if rank in self._well else status
         if status == 0 or self._stopping:
             return
         if not any(failure.rank == rank for _, failure in self._failures):
