@@ -234,15 +234,9 @@ class JobSupervisor:
         if self.team is None or self.over:
             return
         if self.script is not None:
-            if self.job.training is None:
-                self.script.poll(self.steps_done, wait=bool(self.team.failures))
-            else:
-                self.script.poll(self.steps_done, patience_s=self._decision_s(self.job.training))
-            if self.state == "starting" and self.script.over and self.job.training is None:
-                raise AgentError(
-                    "the script ended before its recorded step: it must do more steps than its set-up (setup_steps), "
-                    "also where it goes on from a checkpoint"
-                )
+            self._poll_script(self.script, wait=bool(self.team.failures))
+            if self.over:
+                return
         if self.job.training is None:
             self.team.check(heard)
         else:
@@ -262,6 +256,17 @@ class JobSupervisor:
             self.end("done")
         if self._registered and self.job.training is not None:
             self._look_for_failures()
+
+    def _poll_script(self, script: ScriptTeam, *, wait: bool) -> None:
+        """Look after the processes of a script; one that went on from its checkpoint may be done before all else."""
+        if self.job.training is None:
+            script.poll(self.steps_done, wait=wait)
+        else:
+            script.poll(self.steps_done, patience_s=self._decision_s(self.job.training))
+        if self.state == "starting" and script.ended_well:
+            if not self.incarnation:
+                raise AgentError("the script ended before its recorded step; it must do more steps than setup_steps")
+            self.end("done")
 
     @property
     def _finished(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -155,6 +155,7 @@ class PointRun:
         """Start the ranks of a script on the hosts ``members``, each to drive the agent there."""
         assert self.scripts is not None
         session, name = self.session, self.folder.name + (f"-restart{incarnation}" if incarnation else "")
+        script = replace(script, rank=replace(script.rank, resumes=incarnation > 0))
         team = ScriptTeam(self.scripts, script, self.folder.parent.parent / SCRIPTS / name, self.say)
         (front_end,), fds = session.plan.network("front-end"), session.netns_fds()
         ports = [front_end.port(rank, 0) for rank in members]

@@ -119,6 +119,10 @@ class ScriptTeam:
         """Whether no process is left."""
         return len(self._ranks.ended) == len(self._places)
 
+    @property
+    def ended_well(self) -> bool:
+        return self.over and not self._ranks.failures
+
     def poll(self, steps: int = 0, *, wait: bool = False, patience_s: float = 0.0) -> None:
         """Show what rank 0 printed; ``AgentError`` for a rank that died, and for a script that does not go on.
 

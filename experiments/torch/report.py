@@ -63,14 +63,20 @@ def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Cell
         yield f"Losses of the last step: from {min(last):.6g} to {max(last):.6g} over all points, {spread:.2g} apart."
 
 
+def _title(rows: Sequence[Row]) -> str:
+    return f"{rows[0]['workload']}: loss and step time"
+
+
 def _figures(recorded: Recorded) -> Iterator[Drawn]:
     from measure.figures.plot import Plot, figure_of
 
     rows = _of_points(recorded.rows)
     yield from RAILS.figures(replace(recorded, rows=rows))
-    by_step = partial(Plot, "step", series=RAILS.point, joined=True, height=1.8)
+    by_step = partial(Plot, "step", series=RAILS.point, ticks="{:g}".format, height=1.8)
     took = by_step("step_time_s", ("step of the script", "step time (s)"), model="predicted_step_time_s")
-    loss = by_step("loss", ("step of the script", "loss"), lambda rows: f"{rows[0]['workload']}: loss", below=took)
+    loss = by_step(
+        "loss", ("step of the script", "loss"), _title, joined=True, below=took, caption="lines below: model"
+    )
     steps = [step for row in rows for step in step_rows(row)]
     known = [step for step in steps if step["loss"] is not None]
     yield Drawn("losses", figure_of(loss if known else took, known or steps), rows)

@@ -171,7 +171,7 @@ class Course:
         """The script has ended well."""
         if self.carrier is None:
             return
-        if self.step <= self.rank.setup_steps:
+        if self.step <= self.rank.setup_steps and not self.rank.resumes:
             raise AgentError(
                 f"the script of rank {self.rank.rank} ended after {self.step} steps of an optimizer; it needs more "
                 f"than the {self.rank.setup_steps} of set-up, whose number --setup-steps gives"

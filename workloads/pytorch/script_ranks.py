@@ -53,7 +53,8 @@ class ScriptRank:
     Its output goes to the file ``output``, its trace to ``trace`` ("": none). It is ended well after ``steps`` steps
     (0: when its script ends). ``socket`` is that of its agent ("": gloo carries all calls), which carries calls after
     ``setup_steps`` steps, those of the file ``calls`` (``RECORDED_CALLS``) in their order; others must be smaller than
-    ``front_end_below``. ``compute``: real, scaled:X or recorded, see ``workloads.pytorch.pace``.
+    ``front_end_below``. ``compute``: real, scaled:X or recorded, see ``workloads.pytorch.pace``. A script that
+    ``resumes`` from its checkpoint may have no step left for its agent.
     """
 
     rank: int
@@ -71,6 +72,7 @@ class ScriptRank:
     calls: str = ""
     front_end_below: int = 65536
     compute: str = "real"
+    resumes: bool = False
 
 
 @dataclass(frozen=True)
