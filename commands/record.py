@@ -14,7 +14,7 @@ from typing import Any
 from experiments.parser import Parser
 from experiments.progress import wrapped
 from experiments.report import Column, Table, as_rich, console_for_tables
-from experiments.script import Script, any_rank
+from experiments.script import UserScript, any_rank
 from experiments.torch.job import last_step, real_traces
 from railyard.errors import ConfigError
 from railyard.ownership import make_folder
@@ -71,7 +71,7 @@ def _traces(options: argparse.Namespace) -> dict[int, RankTrace]:
     """The traces of all ranks as processes, or of those that stand for all on shapes alone."""
     if options.real:
         rank = any_rank(options.world, options.gpus_per_server, steps=options.steps or REAL_STEPS)
-        script = Script(options.script, tuple(options.arguments), rank, strict=options.strict)
+        script = UserScript(options.script, tuple(options.arguments), rank, strict=options.strict)
         return dict(enumerate(real_traces(script, lambda text: print(text, file=sys.stderr))))
     return record_shapes(
         options.script,

@@ -12,7 +12,7 @@ from controllers.circuits.rotation import Cycle
 from controllers.engine.jobs import Detection, Traffic
 from controllers.openflow.datapaths import EXACT, OPEN_VSWITCH
 from controllers.policies.catalog import load_policy
-from experiments.script import Script
+from experiments.script import UserScript
 from measure.live.calibration import Calibration, this_machine
 from measure.metrics.critical import OperationKey, critical_paths
 from measure.metrics.point import Point, job_name
@@ -97,7 +97,7 @@ class JobPoint:
     traffic: Traffic | None = None
     each_step: bool = False
     members: tuple[int, ...] = ()
-    script: Script | None = None
+    script: UserScript | None = None
     training: Training | None = None
     expected_step_s: float = 1.0
 

@@ -270,7 +270,7 @@ class JobSupervisor:
 
     @property
     def _finished(self) -> bool:
-        """Whether all agents have done their steps, and the processes of a script have ended."""
+        """All agents have done their steps, and no process of a script is left."""
         assert self.team is not None
         return self.team.finished.issuperset(self.members) and (self.script is None or self.script.over)
 

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from experiments.script import Place, Script, ScriptTeam, rendezvous_port
+from experiments.script import RankPlace, ScriptTeam, UserScript, rendezvous_port
 from experiments.session import CounterReader, Session
 from measure.live.delivery import Delivery, PortCounters, delivery
 from measure.live.interference import wait_for_quiet
@@ -151,7 +151,7 @@ class PointRun:
         folder.mkdir(mode=0o700, exist_ok=True)
         return str(folder / f"g{rank}-{incarnation}")
 
-    def launch_script(self, script: Script, members: Sequence[int], incarnation: int) -> ScriptTeam:
+    def launch_script(self, script: UserScript, members: Sequence[int], incarnation: int) -> ScriptTeam:
         """Start the ranks of a script on the hosts ``members``, each to drive the agent there."""
         assert self.scripts is not None
         session, name = self.session, self.folder.name + (f"-restart{incarnation}" if incarnation else "")
@@ -160,7 +160,7 @@ class PointRun:
         (front_end,), fds = session.plan.network("front-end"), session.netns_fds()
         ports = [front_end.port(rank, 0) for rank in members]
         places = [
-            Place(port.rank, fds[port.rank], port.interface, self.script_socket(port.rank, incarnation))
+            RankPlace(port.rank, fds[port.rank], port.interface, self.script_socket(port.rank, incarnation))
             for port in ports
         ]
         team.launch(places, ports[0].ip.partition("/")[0], rendezvous_port(int(self.folder.name), incarnation))

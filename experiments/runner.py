@@ -25,7 +25,7 @@ from experiments.point_run import PointRun
 from experiments.progress import RunProgress
 from experiments.record import Record, Recordable
 from experiments.rest_access import RestAccess, reserved_address, rest_access
-from experiments.script import Script
+from experiments.script import UserScript
 from experiments.session import Session
 from experiments.settings import PacketSettings, RepeatedSettings
 from experiments.spread.machines import Cluster
@@ -170,7 +170,7 @@ class Runner:
         machines = self._cluster.machines
         return self._stack.enter_context(AgentLauncher(machines) if machines else AgentLauncher.start())
 
-    def start_scripts(self, script: Script) -> None:
+    def start_scripts(self, script: UserScript) -> None:
         """Start what runs the ranks of ``script``; early, as it must hold no descriptors of a fabric."""
         self.scripts = self._stack.enter_context(script.start())
 

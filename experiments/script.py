@@ -26,7 +26,7 @@ _WARNING = "[W"
 
 
 @dataclass(frozen=True)
-class Script:
+class UserScript:
     """The script at ``path`` with its arguments; ``rank`` is an order as of ``any_rank``.
 
     ``calls`` has for each rank those of the recorded step. It ends where no rank goes on for ``timeout_s``.
@@ -65,7 +65,7 @@ def rendezvous_port(point: int, incarnation: int) -> int:
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """Where a rank runs: on which host, in which network namespace (-1: that of its parent), with which agent.
 
     ``interface`` is that of the rendezvous, ``socket`` that of the agent (empty: gloo carries all calls).
@@ -80,14 +80,14 @@ class Place:
 class ScriptTeam:
     """The processes of one incarnation of ``script``, which ``ranks`` forks; what they print is in ``folder``."""
 
-    def __init__(self, ranks: ScriptRanks, script: Script, folder: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, ranks: ScriptRanks, script: UserScript, folder: Path, say: Callable[[str], None]) -> None:
         self._ranks, self._script, self._folder, self._say = ranks, script, folder, say
-        self._places: Sequence[Place] = ()
+        self._places: Sequence[RankPlace] = ()
         self._progress: tuple[int, ...] = ()
         self._since, self._failed_at = time.monotonic(), math.inf
         self._shown = 0
 
-    def launch(self, places: Sequence[Place], master: str, port: int) -> None:
+    def launch(self, places: Sequence[RankPlace], master: str, port: int) -> None:
         """Start rank r at ``places[r]``; ``master`` is the address of the first one's interface."""
         self._places, orders = places, []
         make_folder(self._folder)

@@ -19,7 +19,7 @@ from experiments.rails.job import model_scale
 from experiments.rails.settings import RailPoint
 from experiments.repeats import Piece
 from experiments.runner import Measured, Runner
-from experiments.script import ENDLESS, Script, output_of, trace_of
+from experiments.script import ENDLESS, UserScript, output_of, trace_of
 from experiments.shared_rails.experiment import RailSetting
 from experiments.torch.failure import kills_of, outliving, setting_of, windows_of
 from experiments.torch.job import calls_of, factor_of, last_step, record, recorded, script_of, workload_of
@@ -110,7 +110,7 @@ class Torch(Rails):
         return setting_of(self.settings, self.modelled, point, scale)
 
     @property
-    def _script(self) -> Script:
+    def _script(self) -> UserScript:
         return script_of(self.settings, self.modelled.program.ranks, self.modelled.gpus_per_server)
 
     def points(self) -> int | None:

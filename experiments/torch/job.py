@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from experiments.script import Place, Script, ScriptTeam, any_rank, trace_of
+from experiments.script import RankPlace, ScriptTeam, UserScript, any_rank, trace_of
 from experiments.torch.settings import DEFAULT_RANKS, TorchSettings
 from railyard.errors import ConfigError
 from railyard.ownership import temporary_folder
@@ -25,8 +25,8 @@ PORT_GBPS = 0.1
 SCALE_UP_GBPS = 1.0
 
 
-def script_of(settings: TorchSettings, ranks: int, gpus_per_server: int) -> Script:
-    """What to run, without the calls of a record."""
+def script_of(settings: TorchSettings, ranks: int, gpus_per_server: int) -> UserScript:
+    """The script of the settings with ``ranks``, as before the calls of a record are known."""
     order = any_rank(
         ranks,
         gpus_per_server,
@@ -35,7 +35,7 @@ def script_of(settings: TorchSettings, ranks: int, gpus_per_server: int) -> Scri
         front_end_below=settings.front_end_below,
         compute=settings.compute.partition("given:")[0] or "recorded",
     )
-    return Script(settings.script, settings.words, order, strict=settings.strict, timeout_s=settings.timeout_s)
+    return UserScript(settings.script, settings.words, order, strict=settings.strict, timeout_s=settings.timeout_s)
 
 
 def recorded(settings: TorchSettings, say: Callable[[str], None]) -> tuple[Record, tuple[str, ...]]:
@@ -51,14 +51,14 @@ def recorded(settings: TorchSettings, say: Callable[[str], None]) -> tuple[Recor
     return record(settings, traces, settings.setup_steps), tuple(notes)
 
 
-def real_traces(script: Script, say: Callable[[str], None]) -> list[RankTrace]:
+def real_traces(script: UserScript, say: Callable[[str], None]) -> list[RankTrace]:
     """The traces of all ranks of ``script`` as processes on loopback; ``AgentError`` as from ``recorded``."""
     ranks = script.rank.world
     with temporary_folder() as private, script.start() as processes:
         folder = private / "record"
         team = ScriptTeam(processes, script, folder, say)
         try:
-            team.launch([Place()] * ranks, "127.0.0.1", _free_port())
+            team.launch([RankPlace()] * ranks, "127.0.0.1", _free_port())
             team.wait()
         finally:
             team.stop()

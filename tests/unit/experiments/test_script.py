@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiments.script import Place, Script, ScriptTeam, output_of, rendezvous_port
+from experiments.script import RankPlace, ScriptTeam, UserScript, output_of, rendezvous_port
 from railyard.errors import AgentError
 from workloads.pytorch.script_ranks import RecordedCall, ScriptFailure, ScriptRank
 
@@ -47,9 +47,9 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr("experiments.script.time.monotonic", lambda: clock[0])
     monkeypatch.setattr("experiments.script.time.sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
     ranks, said = Ranks(), list[str]()
-    script = Script("train.py", ("--save", "{point}.pt"), ORDER, CALLS, timeout_s=10)
+    script = UserScript("train.py", ("--save", "{point}.pt"), ORDER, CALLS, timeout_s=10)
     made = ScriptTeam(ranks, script, tmp_path / "003-restart1", said.append)  # type: ignore[arg-type]
-    places = [Place(rank + 4, -1, f"g{rank}-fe", str(tmp_path / f"s{rank}")) for rank in range(2)]
+    places = [RankPlace(rank + 4, -1, f"g{rank}-fe", str(tmp_path / f"s{rank}")) for rank in range(2)]
     made.launch(places, "10.250.0.5", 29500)
     return made, clock, ranks, said
 
