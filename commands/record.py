@@ -59,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.seconds is not None:
         record = lasting(record, options.seconds)
     write_record(record, out)
-    _print(record, traces, step, _words(options))
+    _print(record, traces, step, _words(options), real=options.real)
     if options.chakra is not None:
         print(f"\nChakra traces of {_write_chakra(record, options.chakra)} in {options.chakra}.")
     print(f"\nWritten: {out}. Next:")
@@ -182,10 +182,10 @@ def lasting(record: Record, seconds: float) -> Record:
 # ---- the tables ------------------------------------------------------------------------------------------------------
 
 
-def _print(record: Record, traces: Mapping[int, RankTrace], step: int, words: str) -> None:
+def _print(record: Record, traces: Mapping[int, RankTrace], step: int, words: str, *, real: bool) -> None:
     console = console_for_tables()
-    ranks = "all as processes" if len(traces) == record.ranks else f"run on shapes as {len(traces)} of them"
-    console.print(f"{record.name}: step {step} of {record.ranks} ranks, {ranks}", style="bold", highlight=False)
+    how = f"{len(traces)} of them run {'as processes' if real else 'on shapes alone'}"
+    console.print(f"{record.name}: step {step} of {record.ranks} ranks, {how}", style="bold", highlight=False)
     for table in (_classes(record, traces, step), _calls(record)):
         console.print(as_rich(table, console.width))
         if table.title:

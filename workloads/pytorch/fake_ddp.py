@@ -6,6 +6,7 @@ first step the buckets are made anew in the order in which gradients were ready,
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -25,26 +26,18 @@ class Silent:
         return lambda *args, **kwargs: None
 
 
-class GradientBucket:
+def gradient_bucket(index: int, params: list[Any], *, last: bool) -> SimpleNamespace:
     """Torch's ``GradBucket``, which a communication hook gets, with a buffer of shapes."""
-
-    def __init__(self, index: int, params: list[Any], last: bool) -> None:
-        self._params = params
-        self.index, self.is_last = (lambda: index), (lambda: last)
-        self._buffer = torch.empty(sum(param.numel() for param in params), dtype=params[0].dtype)
-
-    def buffer(self) -> Any:
-        return self._buffer
-
-    def set_buffer(self, buffer: Any) -> None:
-        self._buffer = buffer
-
-    def parameters(self) -> list[Any]:
-        return self._params
-
-    def gradients(self) -> list[Any]:
-        parts = self._buffer.split([param.numel() for param in self._params])
-        return [part.view(param.shape) for part, param in zip(parts, self._params, strict=True)]
+    held = [torch.empty(sum(param.numel() for param in params), dtype=params[0].dtype)]
+    return SimpleNamespace(
+        index=lambda: index,
+        is_last=lambda: last,
+        parameters=lambda: params,
+        buffer=lambda: held[0],
+        set_buffer=lambda buffer: held.__setitem__(0, buffer),
+        gradients=lambda: [part.view(param.shape) for part, param in
+                           zip(held[0].split([param.numel() for param in params]), params, strict=True)],
+    )  # fmt: skip
 
 
 class Reducer(Silent):
@@ -98,7 +91,7 @@ class Reducer(Silent):
         if not self._works and torch._C._current_autograd_node() is not None:
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)
         params = [self._params[number] for number in self._buckets[place]]
-        bucket = GradientBucket(place, params, place == len(self._buckets) - 1)
+        bucket = gradient_bucket(place, params, last=place == len(self._buckets) - 1)
         if self.hook is None:
             bucket.buffer().div_(self._group.size())
             self._works.append(dist.all_reduce(bucket.buffer(), group=self._group, async_op=True))

@@ -191,6 +191,9 @@ def _patch(order: RankOrder, recorder: Recorder, tell: Callable[..., None]) -> N
 
     def new_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
         checked(backend)
+        if ranks is not None and order.rank not in ranks and not kwargs.get("use_local_synchronization"):
+            c10d._process_group_name([], use_hashed_name=False)  # which counts the groups, as each has its number
+            return c10d.GroupMember.NON_GROUP_MEMBER
         with _disable_current_modes():
             return new(ranks, timeout, "fake", *args, **kwargs)
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 AT_ONCE = 2
 """Ranks that compute at the same time; those that wait for an object of another are not counted."""
 MOST_WORLD = 1 << 16
+MOST_TEXT = 300
+"""Most characters of a sentence, or of a place: both go through a pipe in one piece, whatever they are written as."""
 MOST_RANKS = 256
 """Most ranks that are recorded of one world."""
 WITHOUT_TORCH = "needs PyTorch: install the extra torch (docs/torch.md)"
@@ -107,11 +109,14 @@ class _Ranks:
         order = replace(self._order, rank=rank)
 
         def tell(op: str, *values: int | str | None) -> None:
-            os.write(self._sink, json.dumps([rank, op, *values]).encode()[: select.PIPE_BUF - 1] + b"\n")
+            told = [value[:MOST_TEXT] if isinstance(value, str) else value for value in values]
+            os.write(self._sink, json.dumps([rank, op, *told]).encode() + b"\n")
 
         def act() -> int:
             from workloads.pytorch.fake_rank import run
 
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # this process ends it
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # it prints of data that it does not have
             return run(order, tell)
 

@@ -136,7 +136,9 @@ class Recorder(Shapes):
             self._watch(kind)
 
     def trace(self) -> RankTrace:
-        read = (f"{times} numbers without data were read as 0 at {line}" for line, times in self._reads.items())
+        read = (
+            f"numbers without data were read as 0, {times} of them at {line}" for line, times in self._reads.items()
+        )
         return RankTrace(self.rank, self.world, tuple(self.events), (*self.notes, *read))
 
     # ---- operations

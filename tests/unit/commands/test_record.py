@@ -43,7 +43,7 @@ def test_a_step_of_four_thousand_ranks_is_written_and_told(tmp_path: Path, capsy
     assert main(["record", *options, SCRIPT, *SMALL, "--pp", "2", "--microbatches", "8"]) == 0
     shown = capsys.readouterr().out
     assert all(len(line) <= 80 or str(tmp_path) in line for line in shown.splitlines())
-    for words in ("step 1 of 4096 ranks, run on shapes as 2 of them", "2048-4095", "reduce_scatter", "CPU's path",
+    for words in ("step 1 of 4096 ranks, 2 of them run on shapes alone", "2048-4095", "reduce_scatter", "CPU's path",
                   "2 s of the busiest rank", f"railyard predict rails --workload {out}"):  # fmt: skip
         assert words in shown
     record = read_record(out)

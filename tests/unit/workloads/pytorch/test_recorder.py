@@ -221,7 +221,7 @@ def test_numbers_that_do_not_exist_are_noted_by_line(tmp_path: Path) -> None:
     body = "net = nn.Sequential(Block())\n" + TRAIN + "    print(sum(w.sum() for w in net.parameters()).item())\n"
     (trace,) = recorded(body, tmp_path, steps=3).values()
     line = len((BEGIN + body).splitlines())
-    assert trace.notes == (f"2 numbers without data were read as 0 at {tmp_path / 'script.py'}:{line}",)
+    assert trace.notes == (f"numbers without data were read as 0, 2 of them at {tmp_path / 'script.py'}:{line}",)
 
 
 REFUSED = {
@@ -230,7 +230,7 @@ REFUSED = {
     "torch.zeros(4, device='cuda')": "script.py:19: asks for a tensor on cuda",
     "torch.cuda.set_device(0)": "script.py:19: asks for a GPU",
     "sys.exit(0)": "script.py: ended before its optimizer took a step",
-    "dist.reduce_scatter_tensor_coalesced": "rank 0 of 4 ended with status 1",
+    "dist.recv(torch.zeros(1))": "script.py:19: rank 0 calls recv_any_source in a group of 4 from rank 0, which is not",
     "sys.exit(3)": "rank 0 of 4 ended with status 3",
     "import os; os.kill(os.getpid(), 9)": "rank 0 of 4 ended with status -9",
 }
