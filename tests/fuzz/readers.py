@@ -18,6 +18,7 @@ from typing import Any
 from core_world import World
 from edge.loopback import loopback_run
 from fabric_plans import pip_plan
+from pytorch_traces import RECORD
 
 from commands import show as show_command
 from commands.run import experiment_of, file_values, kind_of, mode_of, parser_of
@@ -130,6 +131,7 @@ def mesh_gates(data: bytes, folder: Path) -> None:
 
 def _checked(kind: type[Experiment[Any]], data: bytes, folder: Path) -> Experiment[Any]:
     (folder / "own.yaml").write_bytes(data)
+    (folder / "record.yaml").write_text(RECORD)
     experiment = kind(validated(kind.Settings, file_values(kind, folder / "own.yaml")))
     experiment.check()
     return experiment

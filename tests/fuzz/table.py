@@ -66,6 +66,7 @@ _PLOTTED = (ConfigError, LookupError, TypeError, ValueError, AttributeError, Ari
 """What ``railyard plot`` reports as a folder that it does not understand."""
 _KINDS = {entry.name: find(entry.name) for entry in ENTRIES}
 _TREES = {name: grammars.default_tree(kind) for name, kind in _KINDS.items()}
+_TREES["torch"] |= {"record": "record.yaml"}  # the only experiment that has no job by default
 _OPTIONS = {name: [option.names[0] for option in field_options(kind.Settings)] for name, kind in _KINDS.items()}
 _VALUES = (*TEXTS, "ring", "all_to_all", "stragglar", "smoke", "1M", "1/250", "hierarchical", "valiant", "tree")
 _SHOWN = ["--algorithm", "--op", "--ranks", "--straggler", "--gpus-per-server", "--size", "--json", "--xml"]

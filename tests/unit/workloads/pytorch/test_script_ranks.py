@@ -111,6 +111,7 @@ def test_under_sudo_a_script_is_its_callers(monkeypatch: pytest.MonkeyPatch) -> 
     with TemporaryDirectory() as made:  # pytest's own folders are root's alone
         folder = Path(made)
         folder.chmod(0o755)
+        monkeypatch.chdir(folder)  # the checkout may be root's alone too
         (folder / "job.py").write_text("import os\nprint(os.getuid(), os.getgid(), os.environ['HOME'])\n")
         with ScriptRanks.start(str(folder / "job.py"), []) as scripts:
             output = run_ranks(scripts, folder, 1)[0]
