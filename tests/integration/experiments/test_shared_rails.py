@@ -10,11 +10,11 @@ import pytest
 from experiments.progress import RunProgress
 from experiments.runner import Runner
 from experiments.settings import validated
-from experiments.shared_rails.arrivals import numbers_in
 from experiments.shared_rails.experiment import SharedRails
 from experiments.shared_rails.settings import SharedRailsSettings
 from measure.results.results import Results
 from measure.results.row import Row
+from railyard.digits import numbers_in
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
