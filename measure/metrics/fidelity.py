@@ -130,8 +130,9 @@ def _timers(point: Point, events: Sequence[Event], metrics: PointMetrics, limits
     step = _step_wall_s(point, metrics)
     limit = max(limits.lag_floor_s, limits.lag_step_share * step)
     lag, name = metrics.timer_lag_s, "timer lag"
-    if step and lag is None and not any(e.source == "agent" and e.kind == "compute" for e in events):
-        yield does_not_apply(name, limit, "s", "nothing was computed, so no timer was set")
+    computes = (e for e in events if e.source == "agent" and e.kind == "compute")
+    if step and all(e.get("late_s", 0.0) is None for e in computes):
+        yield does_not_apply(name, limit, "s", "no timer was set: nothing was computed, or a script did it")
         return
     if lag is None or metrics.timer_lag_per_step_s is None or not step:
         yield not_measured(name, limit, "s", "no agent reported how late its timers were")

@@ -165,7 +165,7 @@ class RankMachine(Communications):
             return
         assert self._executor is not None
         (step, op, began, _), self._compute = self._compute, None
-        self._note("compute", began, max(began, now), {"step": step, "op": op.id, "name": op.name, "late_s": 0.0})
+        self._note("compute", began, max(began, now), {"step": step, "op": op.id, "name": op.name, "late_s": None})
         self._carry_out(self._executor.compute_done(op.id), max(began, now), now)
 
     def passed(self, step: int, operation: int, now: float) -> list[Action]:

@@ -144,6 +144,11 @@ def test_late_timers(make_point: Any, make_job: Any) -> None:
     assert {c.name for c in verdict.failed} == {"timer lag", "timer lag of a step"}
 
 
+def test_computes_of_a_script_have_no_timers_that_could_be_late(make_point: Any, make_job: Any) -> None:
+    check = _check(_verdict(make_job(make_point(), late_s=None).with_samples()), "timer lag")
+    assert check.ok and check.value is None and "no timer was set" in check.says
+
+
 def test_steps_that_differ(make_point: Any, make_job: Any) -> None:
     job = make_job(make_point()).with_samples()
     job.events = [
