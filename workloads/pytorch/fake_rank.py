@@ -7,7 +7,6 @@ meshes stay real numbers, objects come from the mailbox of the recorded ranks, o
 from __future__ import annotations
 
 import os
-import runpy
 import sys
 import time
 import traceback
@@ -33,6 +32,7 @@ from railyard.errors import ConfigError
 from workloads.pytorch import fake_ddp
 from workloads.pytorch.experts import Experts
 from workloads.pytorch.recorder import Recorder, is_users
+from workloads.pytorch.user_script import own_traceback, run_script, set_environment
 
 ANSWER_S = 300.0
 """Longest wait for an object of another recorded rank."""
@@ -230,9 +230,8 @@ def run(order: RankOrder, tell: Callable[..., None]) -> int:
     ``tell`` carries what others should know: ``want`` a rank recorded too, ``waits`` and ``goes`` (on), ``say`` a
     sentence, and ``refuse`` one that ends everything.
     """
-    server = {"LOCAL_RANK": order.rank % order.gpus_per_server, "LOCAL_WORLD_SIZE": order.gpus_per_server}
-    place = {"RANK": order.rank, "WORLD_SIZE": order.world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1}
-    os.environ.update({name: str(value) for name, value in (server | place).items()})
+    server = order.gpus_per_server
+    set_environment(order.rank, order.world, order.rank % server, server, "127.0.0.1", 1)
     torch.set_num_threads(1)
 
     def stepped(steps: int) -> None:
@@ -250,26 +249,21 @@ def run(order: RankOrder, tell: Callable[..., None]) -> int:
     recorder = Recorder(order.rank, order.world, order.script, order.experts, partial(tell, "want"), stepped)
     _patch(order, recorder, tell)
     Objects(recorder, order.folder, tell).install()
-    sys.path.insert(0, os.path.dirname(order.script))
-    sys.argv = [order.script, *order.arguments]
     try:
         with recorder:
-            runpy.run_path(order.script, run_name="__main__")
-    except SystemExit as end:
-        if end.code not in (None, 0):
-            if not isinstance(end.code, int):
-                print(end.code, file=sys.stderr)
-            return end.code if isinstance(end.code, int) else 1
+            status = run_script(order.script, order.arguments)
     except ConfigError as error:
         tell("refuse", error.message, error.source or _line_of(error, order.script))
         return 2
     except Exception as error:
         refused = _refused(error)
         if refused is None:
-            _print_of_user(error)
+            print(own_traceback(error, order.script), file=sys.stderr, end="")
             return 1
         tell("refuse", refused, _line_of(error, order.script))
         return 2
+    if status:
+        return status
     if not recorder.step:
         tell("refuse", "ended before its optimizer took a step; a step is what is recorded", order.script)
         return 2
@@ -292,11 +286,3 @@ def _refused(error: Exception) -> str | None:
 def _line_of(error: Exception, script: str) -> str:
     lines = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__) if is_users(frame)]
     return f"{lines[-1][0].f_code.co_filename}:{lines[-1][1]}" if lines else script
-
-
-def _print_of_user(error: BaseException) -> None:
-    """Print the traceback of a script's error from its own first line on."""
-    trace = error.__traceback__
-    while trace is not None and not is_users(trace.tb_frame):
-        trace = trace.tb_next
-    traceback.print_exception(type(error), error, trace or error.__traceback__)

@@ -19,7 +19,6 @@ import torch.distributed as dist
 import torch.distributed.device_mesh as device_mesh
 import torch.distributed.distributed_c10d as c10d
 from torch._C._distributed_c10d import _create_work_from_future
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from railyard.digits import spans
 from railyard.errors import AgentError, ConfigError
@@ -312,7 +311,7 @@ for _name in _OF_WORK.split():
 
 
 def take_over(course: Course, *, strict: bool) -> None:
-    """From now on all groups of this process are ``RankGroup``s, and steps of the first optimizer that steps count.
+    """From now on all groups of this process are ``RankGroup``s.
 
     "fake", which ``DeviceMesh`` asks for with dimensions of one rank, passes. For a backend of GPUs a sentence is
     printed, or with ``strict`` raised.
@@ -327,14 +326,6 @@ def take_over(course: Course, *, strict: bool) -> None:
         taking = _taking_over(original, place, course, strict)
         for module in (dist, c10d, device_mesh):
             setattr(module, original.__name__, taking)
-    stepping: list[Any] = []
-
-    def stepped(optimizer: Any, *_: Any) -> None:
-        stepping[:] = stepping or [optimizer]
-        if optimizer is stepping[0]:
-            course.stepped()
-
-    register_optimizer_step_post_hook(stepped)
 
 
 def _taking_over(original: Callable[..., Any], place: int, course: Course, strict: bool) -> Callable[..., Any]:

@@ -9,13 +9,11 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import runpy
 import select
 import socket
 import sys
 import threading
 import time
-import traceback
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -24,7 +22,6 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed.fsdp  # this and the next: what ranks would import each, once for all
 import torch.distributed.pipelining
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from railyard.errors import AgentError, RailyardError
 from railyard.limits import allow_all_open_files
@@ -38,6 +35,7 @@ from workloads.pytorch.group import take_over
 from workloads.pytorch.rail_client import RailClient
 from workloads.pytorch.script_ranks import RECORDED_CALLS, ScriptLaunch, ScriptRank
 from workloads.pytorch.trace import RankTrace, TraceEvent, line
+from workloads.pytorch.user_script import after_steps, own_traceback, run_script, set_environment
 
 _WATCH_S = 1.0
 _WAIT_S = 6.0
@@ -110,14 +108,15 @@ def run_rank(launch: ScriptLaunch, rank: ScriptRank, control: socket.socket) -> 
         torch.set_num_threads(1)
         take_over(course, strict=launch.strict)
 
-        def stepped(*_: Any) -> None:
+        def stepped() -> None:
+            course.stepped()
             reporter.tell(step=course.step)
             if course.step == rank.steps:
                 reporter.leave(course)
 
-        register_optimizer_step_post_hook(stepped)
+        after_steps(stepped)
         threading.Thread(target=reporter.watch, args=[course], daemon=True).start()
-        status = _run_script(launch)
+        status = run_script(launch.script, launch.arguments)
         if status == 0:
             _end_interpreter()
             reporter.leave(course)
@@ -161,33 +160,8 @@ def _set_environment(rank: ScriptRank) -> None:
     """Set the variables of torchrun and the interface of gloo, and remove those by which our children find modules."""
     for name in ("PYTHONSAFEPATH", "SETUPTOOLS_USE_DISTUTILS"):
         os.environ.pop(name, None)
-    os.environ.update(
-        RANK=str(rank.rank),
-        WORLD_SIZE=str(rank.world),
-        LOCAL_RANK=str(rank.local_rank),
-        LOCAL_WORLD_SIZE=str(rank.local_world),
-        GROUP_RANK=str(rank.rank // rank.local_world),
-        GROUP_WORLD_SIZE=str(-(-rank.world // rank.local_world)),
-        MASTER_ADDR=rank.master,
-        MASTER_PORT=str(rank.port),
-        GLOO_SOCKET_IFNAME=rank.interface,
-        TORCHELASTIC_RESTART_COUNT="0",
-        TORCHELASTIC_MAX_RESTARTS="0",
-        TORCHELASTIC_RUN_ID="railyard",
-    )
-
-
-def _run_script(launch: ScriptLaunch) -> int:
-    sys.argv = [launch.script, *launch.arguments]
-    sys.path.insert(0, str(Path(launch.script).absolute().parent))
-    try:
-        runpy.run_path(launch.script, run_name="__main__")
-    except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return end.code or 0
-        print(end.code, file=sys.stderr)
-        return 1
-    return 0
+    set_environment(rank.rank, rank.world, rank.local_rank, rank.local_world, rank.master, rank.port)
+    os.environ["GLOO_SOCKET_IFNAME"] = rank.interface
 
 
 def _end_interpreter() -> None:
@@ -199,13 +173,7 @@ def _end_interpreter() -> None:
 
 
 def _tell_exception(error: BaseException, rank: ScriptRank, launch: ScriptLaunch, reporter: Reporter) -> int:
-    """Show the traceback of the script's own exception, without what is around it."""
-    shown = traceback.TracebackException.from_exception(error)
-    names = [frame.filename for frame in shown.stack]
-    begin = names.index(launch.script) if launch.script in names else 0
-    frames = (frame for frame in shown.stack[begin:] if Path(frame.filename).parent != Path(__file__).parent)
-    shown.stack = traceback.StackSummary.from_list(frames)
-    text = "".join(shown.format())
+    text = own_traceback(error, launch.script)
     print(text, file=sys.stderr, end="")
     consequence = any(words in text for words in _PEER_LOST)
     if consequence:

@@ -19,12 +19,12 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FakeWork, ProcessGroup, _resolve_process_group
 from torch._C._distributed_c10d import Work as TorchWork
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from railyard.errors import ConfigError
 from workloads.pytorch.experts import Experts
 from workloads.pytorch.shapes import Act, Shapes, aten, bytes_of, known_data
 from workloads.pytorch.trace import Call, CallKind, RankTrace, StepEnd, TraceEvent, Wait, Work
+from workloads.pytorch.user_script import after_steps
 
 _EAGER: dict[str, tuple[CallKind, str]] = {
     "allreduce": ("all_reduce", "tensors"), "allreduce_coalesced": ("all_reduce", "tensors"),
@@ -122,16 +122,14 @@ class Recorder(Shapes):
         self.rank, self.world, self.script, self.step = rank, world, script, 0
         self.events: list[TraceEvent] = []
         self.notes: Counter[str] = Counter()
-        self.uses: set[str] = set()
         self._experts, self._asked_for, self._stepped = experts, asked_for, stepped
         self._reads: Counter[str] = Counter()
         self._calls = 0
         self._by_storage: dict[int, int] = {}
         self._by_work: dict[int, tuple[int, Any]] = {}
         self._groups: dict[str, tuple[tuple[int, ...], str]] = {}
-        self._optimizer: Any = None
         self._modules = Modules()
-        register_optimizer_step_post_hook(self._after_step)
+        after_steps(self._after_step)
         for kind in (TorchWork, FakeWork):
             self._watch(kind)
 
@@ -304,13 +302,10 @@ class Recorder(Shapes):
 
         kind.wait = waiting
 
-    def _after_step(self, optimizer: Any, *_: Any) -> None:
-        if self._optimizer is None:
-            self._optimizer = optimizer
-        if optimizer is self._optimizer:
-            self.events.append(StepEnd(self.step, self._work()))
-            self.step += 1
-            self._stepped(self.step)
+    def _after_step(self) -> None:
+        self.events.append(StepEnd(self.step, self._work()))
+        self.step += 1
+        self._stepped(self.step)
 
     def _place(self) -> tuple[str, str]:
         """The part of the step, and the unit of FSDP at work, by the frames above."""

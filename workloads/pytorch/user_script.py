@@ -1,0 +1,66 @@
+"""What a process needs to be one rank of a user's script, with real tensors or on shapes alone. Needs torch."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+
+def set_environment(rank: int, world: int, local_rank: int, local_world: int, master: str, port: int) -> None:
+    """Set the variables of torchrun."""
+    os.environ.update(
+        RANK=str(rank),
+        WORLD_SIZE=str(world),
+        LOCAL_RANK=str(local_rank),
+        LOCAL_WORLD_SIZE=str(local_world),
+        GROUP_RANK=str(rank // local_world),
+        GROUP_WORLD_SIZE=str(-(-world // local_world)),
+        MASTER_ADDR=master,
+        MASTER_PORT=str(port),
+        TORCHELASTIC_RESTART_COUNT="0",
+        TORCHELASTIC_MAX_RESTARTS="0",
+        TORCHELASTIC_RUN_ID="railyard",
+    )
+
+
+def run_script(script: str, arguments: Sequence[str]) -> int:
+    """Run the script as Python does, and return its exit status; other exceptions are its own."""
+    sys.argv = [script, *arguments]
+    sys.path.insert(0, str(Path(script).absolute().parent))
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
+    return 0
+
+
+def own_traceback(error: BaseException, script: str) -> str:
+    """The traceback of an exception of the script, without what is around the script and without our own frames."""
+    shown = traceback.TracebackException.from_exception(error)
+    names = [frame.filename for frame in shown.stack]
+    begin = names.index(script) if script in names else 0
+    frames = (frame for frame in shown.stack[begin:] if Path(frame.filename).parent != Path(__file__).parent)
+    shown.stack = traceback.StackSummary.from_list(frames)
+    return "".join(shown.format())
+
+
+def after_steps(act: Callable[[], object]) -> None:
+    """Call ``act`` after each step of the first optimizer that steps."""
+    first: list[Any] = []
+
+    def stepped(optimizer: Any, *_: Any) -> None:
+        first[:] = first or [optimizer]
+        if optimizer is first[0]:
+            act()
+
+    register_optimizer_step_post_hook(stepped)
