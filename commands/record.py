@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     )
     if options.seconds is not None:
         record = lasting(record, options.seconds)
-    write_record(record, out)
+    write_record(record, out, links=True)
     _print(record, traces, step, _words(options), real=options.real)
     if options.chakra is not None:
         print(f"\nChakra traces of {_write_chakra(record, options.chakra)} in {options.chakra}.")

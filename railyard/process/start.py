@@ -97,6 +97,17 @@ def as_caller(**more: str) -> dict[str, Any]:
     }
 
 
+def become_caller() -> None:
+    """Go on as the user who called sudo, if one did: not as root, and ended with the parent as before."""
+    options, parent = as_caller(), os.getppid()
+    if "user" in options:
+        os.setgroups(options["extra_groups"])
+        os.setgid(options["group"])
+        os.setuid(options["user"])
+        die_with_parent(parent)  # the kernel forgets it with the change of user
+        os.environ.update((name, options["env"][name]) for name in ("HOME", "USER", "LOGNAME"))
+
+
 def _usual() -> dict[str, Any]:
     """Options of ``subprocess`` for every program."""
     return {"cwd": "/", "env": marked_environment(), "start_new_session": True}

@@ -14,6 +14,7 @@ from typing import Any
 
 from google.protobuf.proto import serialize_length_prefixed
 
+from railyard.ownership import open_binary
 from workloads.collectives.catalog import schedule_of
 from workloads.formats.chakra import KINDS, METADATA_CLASS, NODE_CLASS, NodeType
 from workloads.program import Collective, Compute, Operation, Program, Send
@@ -27,7 +28,7 @@ def write_traces(program: Program, folder: Path, ranks: Iterable[int] | None = N
     files = []
     for rank in range(program.ranks) if ranks is None else ranks:
         files.append(folder / f"{program.name}.{rank}.et")
-        with files[-1].open("wb") as file:
+        with open_binary(files[-1], "wb", links=True) as file:
             serialize_length_prefixed(METADATA_CLASS(version=SCHEMA), file)
             for node in _nodes(program, rank):
                 serialize_length_prefixed(node, file)

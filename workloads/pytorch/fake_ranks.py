@@ -11,7 +11,6 @@ import os
 import select
 import signal
 import sys
-import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from railyard.errors import ConfigError, RailyardError
-from railyard.process.start import start_fork
+from railyard.ownership import hand_over, temporary_folder
+from railyard.process.start import become_caller, start_fork
 from workloads.pytorch.experts import Experts
 from workloads.pytorch.trace import RankTrace, read_trace
 
@@ -43,16 +43,14 @@ def record_shapes(
     *,
     steps: int = 0,
     experts: Experts | None = None,
-    folder: Path | None = None,
     strict: bool = False,
     gpus_per_server: int = 1,
     ranks: Sequence[int] = (0,),
 ) -> dict[int, RankTrace]:
     """Run ``ranks`` of ``world``, and those that they send to or receive from, on shapes alone; their traces by rank.
 
-    ``steps`` 0: as many as are needed, of which the last is the one to keep. Traces are left in ``folder`` if there is
-    one. ``ConfigError`` names the line of the script that cannot be recorded; ``RailyardError`` the rank that died,
-    whose traceback is on standard error by then.
+    ``steps`` 0: as many as are needed, of which the last is the one to keep. ``ConfigError`` names the line of the
+    script that cannot be recorded; ``RailyardError`` the rank that died, whose traceback is on standard error by then.
     """
     if not Path(script).is_file():
         raise ConfigError("is no file; name the script that torchrun would run", source=script)
@@ -60,17 +58,13 @@ def record_shapes(
         from workloads.pytorch.fake_rank import RankOrder
     except ModuleNotFoundError as error:
         raise ConfigError(WITHOUT_TORCH if error.name == "torch" else str(error)) from None
-    with tempfile.TemporaryDirectory(prefix="railyard-record-") as own:
-        place = Path(own)
+    with temporary_folder() as place:
+        hand_over(place)
         order = RankOrder(
             os.path.abspath(script), tuple(arguments), 0, world, gpus_per_server, steps, experts, strict, place
         )
         _Ranks(order, ranks).run()
         traces = {trace.rank: trace for trace in map(read_trace, sorted(place.glob("*.jsonl")))}
-        if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
-            for path in place.glob("*.jsonl"):
-                (folder / path.name).write_bytes(path.read_bytes())
     return dict(sorted(traces.items()))
 
 
@@ -117,7 +111,9 @@ class _Ranks:
 
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # this process ends it
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # it prints of data that it does not have
+            for fd in (0, 1):  # it prints of data that it does not have
+                os.dup2(os.open(os.devnull, os.O_RDWR), fd)
+            become_caller()
             return run(order, tell)
 
         self._running[start_fork(act)] = rank

@@ -30,6 +30,7 @@ from typing import Annotated, get_args
 from pydantic import Field, ValidationError
 
 from railyard.errors import ConfigError, in_file, nearest
+from railyard.ownership import replace_file
 from railyard.reading import open_at_once
 from railyard.validation import Section, config_error, shown
 from railyard.yaml_file import read_mapping, written_mapping
@@ -95,8 +96,8 @@ def is_record(path: Path) -> bool:
 # -- writing -------------------------------------------------------------------------------------------------------
 
 
-def write_record(record: Record, path: Path) -> None:
-    """Write the file that ``read_record`` reads as this record."""
+def write_record(record: Record, path: Path, *, links: bool = False) -> None:
+    """Write the file that ``read_record`` reads as this record; ``links`` as of ``replace_file``."""
     data = {
         "record": {key: getattr(record, key) for key in _Head.model_fields},
         "roles": {
@@ -112,7 +113,7 @@ def write_record(record: Record, path: Path) -> None:
             name: "".join(" ".join(map(str, row)) + "\n" for row in matrix) for name, matrix in record.uneven.items()
         },
     }
-    path.write_text(written_mapping({key: value for key, value in data.items() if value}))
+    replace_file(path, written_mapping({key: value for key, value in data.items() if value}), links=links)
 
 
 def _lines(ranks: RankClass) -> Iterator[str]:

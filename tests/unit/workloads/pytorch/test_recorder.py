@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -255,3 +257,16 @@ def test_a_script_that_asks_for_nccl_is_told_once_or_refused(tmp_path: Path, cap
     assert capfd.readouterr().err.count("asks for nccl") == 1
     with pytest.raises(ConfigError, match=r"script.py:19: asks for nccl, which --strict refuses"):
         recorded(body + TRAIN, tmp_path, strict=True)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+def test_under_sudo_a_script_is_its_callers_and_reads_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SUDO_UID", "65534")
+    monkeypatch.setenv("SUDO_GID", "65534")
+    body = "import os\nprint(os.getuid(), os.getgid(), os.read(0, 9), file=sys.stderr)\nnet = Block()\n" + TRAIN
+    with TemporaryDirectory() as made:  # pytest's own folders are root's alone
+        Path(made).chmod(0o755)
+        assert recorded(body, Path(made))[0].world == 4
+    assert "65534 65534 b''" in capfd.readouterr().err
