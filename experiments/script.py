@@ -11,6 +11,7 @@ from typing import Any
 
 from railyard.errors import AgentError
 from railyard.ownership import make_folder, open_binary
+from railyard.reading import Tail
 from workloads.pytorch.script_ranks import RECORDED_CALLS, RecordedCall, ScriptRank, ScriptRanks
 
 POINT = "{point}"
@@ -21,7 +22,7 @@ _FIRST_PORT, _PORTS = 29500, 500
 _TICK_S, _BLAME_S, _STOP_S = 0.1, 1.0, 3.0
 """Time between two looks; how long a script has to say why its agent failed; longest wait for what was ended."""
 _MOST_COLUMNS = 500
-_WARNING = "[W"
+_WARNING = b"[W"
 """Beginning of a warning of PyTorch itself, which is in the file alone: each rank has some about names of hosts."""
 
 
@@ -85,11 +86,12 @@ class ScriptTeam:
         self._places: Sequence[RankPlace] = ()
         self._progress: tuple[int, ...] = ()
         self._since, self._failed_at = time.monotonic(), math.inf
-        self._shown = 0
+        self._printed: Tail
+        """What the first rank printed and nobody was shown yet, from ``launch`` on."""
 
     def launch(self, places: Sequence[RankPlace], master: str, port: int) -> None:
         """Start rank r at ``places[r]``; ``master`` is the address of the first one's interface."""
-        self._places, orders = places, []
+        orders = []
         make_folder(self._folder)
         point = self._folder.name.partition("-")[0]
         self._ranks.arguments = tuple(word.replace(POINT, point) for word in self._script.arguments)
@@ -112,6 +114,7 @@ class ScriptTeam:
                 calls.write_bytes(RECORDED_CALLS.dump_json(self._script.calls[number]))
                 order = replace(order, socket=place.socket, calls=str(calls))
             orders.append(order)
+        self._places, self._printed = places, Tail.of(output_of(self._folder, 0))
         self._ranks.launch(orders, [place.netns_fd for place in places])
 
     @property
@@ -155,13 +158,9 @@ class ScriptTeam:
 
     def _show(self) -> None:
         """Say the whole lines that rank 0 has printed since the last call."""
-        with open(output_of(self._folder, 0), "rb") as file:
-            file.seek(self._shown)
-            whole, end, _ = file.read().rpartition(b"\n")
-        self._shown += len(whole) + len(end)
-        for line in whole.decode(errors="replace").splitlines():
+        for line in self._printed.lines():
             if not line.startswith(_WARNING):
-                self._say(f"  rank 0: {line[:_MOST_COLUMNS]}")
+                self._say(f"  rank 0: {line[:_MOST_COLUMNS].decode(errors='replace').rstrip()}")
 
     def kill(self, hosts: Sequence[int]) -> None:
         """Kill the processes on these hosts at once."""
@@ -183,4 +182,5 @@ class ScriptTeam:
         self._show()
         if self._ranks.warning and self._places[0].socket:
             self._say(f"  {self._ranks.warning}")
+        self._printed.close()
         self._places = ()

@@ -9,7 +9,9 @@ from typing import Annotated
 
 from experiments.rails.row import RailRow
 
-_LOSS = re.compile(r"\bstep\W{1,3}(\d{1,9})\b.{0,200}?\bloss\W{1,3}([-+]?[0-9][0-9.eE+-]*|nan|inf)\b", re.IGNORECASE)
+_LOSS = re.compile(
+    r"\bstep\W{1,3}(\d{1,9})\b.{0,200}?\bloss\W{1,3}([-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?|nan|inf)\b", re.IGNORECASE
+)
 
 
 @dataclass(kw_only=True)

@@ -59,7 +59,7 @@ class TorchSettings(RailSettings):
         default=2, ge=1, le=1000, description="first steps, whose calls go over the front-end network"
     )
     front_end_below: Annotated[int, Option(metavar="64K")] = Field(
-        default=65536, ge=0, description="size below which a call goes over the front-end network"
+        default=65536, ge=1, description="size below which a call goes over the front-end network"
     )
     front_end_gbps: float = Field(default=1.0, gt=0, le=40, description="rate of a management port, in Gb/s")
     timeout_s: float = Field(

@@ -6,7 +6,7 @@ and the tensors are the script's. With an incarnation, the rank is a member of a
 state and its checkpoints.
 
 There is one process per host, inside the host's network namespace. It never proceeds without an acknowledgement, every
-wait is bounded, and a failure ends the agent with one sentence.
+wait is bounded, that for a script by who started it, and a failure ends the agent with one sentence.
 """
 
 from __future__ import annotations
@@ -284,10 +284,8 @@ class Agent:
                 self._held_back = None
                 self._go_on(waiting, time.monotonic())
         script = self._script
-        if script is not None:
-            script.check(time.monotonic())
-            if script.ended and not self._finished and not self._machine.waits:
-                self._finish()
+        if script is not None and script.ended and not self._finished and not self._machine.waits:
+            self._finish()
         prepared = (self._member is None or self._member.ready) and (script is None or script.ready)
         if prepared and not self._ready:
             self._ready, self._log.due = True, 0.0
@@ -378,8 +376,6 @@ class Agent:
             at = min(at, self._compute_due)
         if self._member is not None:
             at = min(at, self._member.next_event())
-        if self._script is not None:
-            at = min(at, self._script.next_event)
         return at
 
     @property

@@ -114,10 +114,6 @@ class AgentConfig:
         return self.ack_timeout_s + self.scale.emulated_s(busiest)
 
 
-SCRIPT_READY_S = 3600.0
-"""Longest time until the script of a rank stands before its recorded step, in seconds: it may have long steps before
-it, and who started it notices sooner if it stands still."""
-
 _SHARED = ("program", "plan")
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 import array
 import contextlib
 import json
-import math
 import os
 import socket
 import time
@@ -30,7 +29,7 @@ import numpy as np
 
 from railyard.errors import AgentError, ConfigError
 from railyard.validation import from_plain
-from workloads.agent.config import SCRIPT_READY_S, AgentConfig
+from workloads.agent.config import AgentConfig
 from workloads.agent.transport.payload import Values
 from workloads.program import Collective
 from workloads.rank.actions import Action
@@ -104,10 +103,7 @@ class ScriptChannel:
 
 
 class Script(Values):
-    """The script of one rank: it tells the machine how far the rank has come, and is where values come from and go.
-
-    ``next_event``: when the script must have come to its recorded step (infinity: it has).
-    """
+    """The script of one rank: it tells the machine how far the rank has come, and is where values come from and go."""
 
     def __init__(self, config: AgentConfig) -> None:
         super().__init__(config)
@@ -124,7 +120,6 @@ class Script(Values):
         """The steps in which the script began to carry communications itself, by number."""
         self.ready = self.ended = self.gone = self.lost = False
         """Whether the script stands before its recorded step, ended well, has closed its end, and is heeded no more."""
-        self.next_event = time.monotonic() + SCRIPT_READY_S
 
     def fail(self, sentence: str) -> None:
         """Tell the script why its agent ends; what it says from now on is not heeded."""
@@ -132,14 +127,6 @@ class Script(Values):
         self.lost = True
 
     # -- what the script says ------------------------------------------------------------------------
-
-    def check(self, now: float) -> None:
-        """Raise ``AgentError`` for a script that does not come to its recorded step in time."""
-        if now >= self.next_event:
-            raise AgentError(
-                f"{self._name} has not come to its recorded step within {SCRIPT_READY_S:g} s; see its output, or have "
-                "fewer steps before it"
-            )
 
     def receive(self, machine: RankMachine, execute: Callable[[list[Action], float], object]) -> None:
         """Read what has come, and ``execute`` what the machine does with it."""
@@ -151,7 +138,7 @@ class Script(Values):
 
     def _take(self, message: dict[str, Any], machine: RankMachine, now: float) -> list[Action]:
         if "ready" in message:
-            self.ready, self.next_event = True, math.inf
+            self.ready = True
         elif "bye" in message:
             self.ended = True
         elif not message:

@@ -50,7 +50,7 @@ class Course:
         self._end_s = next((row.seconds for row in recorded if row.kind == "end"), None)
         self._next = 0
         self._calls = 0
-        self._passed: set[int] = set()
+        self._passed: dict[int, bool] = {}
         """Calls of the record that gloo carries and that are not over."""
 
     @property
@@ -108,14 +108,14 @@ class Course:
 
     def _pass(self, number: int) -> None:
         assert self.carrier is not None
-        self._passed.add(number)
+        self._passed[number] = True
         self.carrier.passed(number)
 
     def over(self, number: int | None) -> None:
         """Gloo has done the call with that number in the record; may be said twice, and from any thread."""
-        if number in self._passed and self.carrier is not None:
-            self._passed.discard(number)
-            self.carrier.over(number)
+        if number is None or self._passed.pop(number, None) is None or self.carrier is None:
+            return  # it was said before, perhaps at the same time
+        self.carrier.over(number)
 
     @contextmanager
     def waiting(self, asked: Asked) -> Iterator[None]:

@@ -26,7 +26,7 @@ import torch.distributed.pipelining
 from railyard.errors import AgentError, RailyardError
 from railyard.limits import allow_all_open_files
 from railyard.ownership import open_text
-from railyard.process.start import as_caller, die_with_parent
+from railyard.process.start import become_caller, die_with_parent
 from railyard.reading import read_text
 from railyard.validation import from_plain
 from workloads.agent.launcher_server import Act, LauncherServer
@@ -43,8 +43,8 @@ _WAIT_S = 6.0
 _CONSEQUENCE_S = 0.5
 """How long the failure that follows from the end of another rank stays, so that the other's is known first."""
 _PEER_LOST = "Connection closed by peer", "Connection reset by peer", "Broken pipe"
-_MOST_TEXT = 20_000
-"""Most characters of a traceback in a report, which must fit into a message."""
+_MOST_TEXT = 40_000
+"""Most bytes of a traceback in a report, which must fit into a message with its sentence."""
 _MOST_CALLS_BYTES = 64 << 20
 _CONNECT_S = 60.0
 
@@ -102,7 +102,7 @@ def run_rank(launch: ScriptLaunch, rank: ScriptRank, control: socket.socket) -> 
     sys.stdout, sys.stderr = (os.fdopen(fd, "w", buffering=1, encoding="utf-8", closefd=False) for fd in (1, 2))
     try:
         course = _course(rank)
-        _become_caller()
+        become_caller()  # who owns the files that the script makes
         _set_environment(rank)
         os.chdir(launch.folder)
         torch.set_num_threads(1)
@@ -145,17 +145,6 @@ def _course(rank: ScriptRank) -> Course:
     return Course(rank, write, RailClient(rank.socket, _CONNECT_S), RECORDED_CALLS.validate_json(text))
 
 
-def _become_caller() -> None:
-    """Under sudo the script is that of the caller, who owns the files that it makes."""
-    options, parent = as_caller(), os.getppid()
-    if "user" in options:
-        os.setgroups(options["extra_groups"])
-        os.setgid(options["group"])
-        os.setuid(options["user"])
-        die_with_parent(parent)  # the kernel forgets it with the change of user
-        os.environ.update((name, options["env"][name]) for name in ("HOME", "USER", "LOGNAME"))
-
-
 def _set_environment(rank: ScriptRank) -> None:
     """Set the variables of torchrun and the interface of gloo, and remove those by which our children find modules."""
     for name in ("PYTHONSAFEPATH", "SETUPTOOLS_USE_DISTUTILS"):
@@ -179,7 +168,9 @@ def _tell_exception(error: BaseException, rank: ScriptRank, launch: ScriptLaunch
     if consequence:
         time.sleep(_CONSEQUENCE_S)
     sentence = f"the script of rank {rank.rank} died with status 1: {text.strip().splitlines()[-1]}"
-    reporter.tell(error=sentence[:_MOST_TEXT], traceback=text[-_MOST_TEXT:], consequence=consequence)
+    while len(json.dumps(text)) > _MOST_TEXT:  # a character may have twelve bytes there
+        text = text[len(text) // 8 + 1 :]
+    reporter.tell(error=sentence[:1000], traceback=text, consequence=consequence)
     return 1
 
 

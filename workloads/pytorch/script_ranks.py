@@ -106,13 +106,10 @@ class ScriptRanks:
         self._forget()
 
     def _forget(self) -> None:
-        self.pids: dict[int, int] = {}
         self.ended: dict[int, int] = {}
         """Exit status by rank (minus the signal's number), 0 for one whose script ended well, however it left."""
         self.steps: dict[int, int] = {}
         """Number of steps that each rank has done."""
-        self.output: dict[int, str] = {}
-        """File with what each rank printed."""
         self.computes: dict[int, dict[str, float]] = {}
         """What each rank reported at its end about its computing (``workloads.pytorch.pace.Pace.report``)."""
         self._failures: list[tuple[bool, ScriptFailure]] = []
@@ -136,7 +133,6 @@ class ScriptRanks:
         """
         self._team += 1
         self._forget()
-        self.output.update((rank.rank, rank.output) for rank in ranks)
         self._reports.update((rank.rank, RankReport()) for rank in ranks)
         self._real.update(rank.rank for rank in ranks if rank.compute == "real")
         order = ScriptLaunch(self._script, self.arguments, os.getcwd(), self._strict, tuple(ranks))
@@ -155,8 +151,6 @@ class ScriptRanks:
 
     def _take(self, report: Mapping[str, Any]) -> None:
         rank, news = report["rank"], report.get("said", {})
-        if "pid" in report:
-            self.pids[rank] = report["pid"]
         if "waits" in news:
             awaited = news["waits"]
             self._reports[rank].hear(

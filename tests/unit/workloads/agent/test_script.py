@@ -18,7 +18,6 @@ from agents.loopback import LONGEST_WAIT_S, loopback_plan, until, use_loopback
 from railyard.errors import AgentError
 from railyard.scale import Scale
 from railyard.timeline import Event, read_events
-from workloads.agent import script as script_module
 from workloads.agent.agent import Agent
 from workloads.agent.config import AgentConfig, Incarnation
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
@@ -274,12 +273,6 @@ def test_a_script_that_ends_before_its_recorded_step(make: Make) -> None:
     agent = make(0)
     Script(agent, ready=False).sock.close()
     assert str(agent.ended()) == "the script of rank 0 ended before its recorded step"
-
-
-def test_a_script_that_is_not_ready_in_time(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(script_module, "SCRIPT_READY_S", 0.05)
-    error = make(0).ended()
-    assert str(error).startswith("the script of rank 0 has not come to its recorded step within 0.05 s; see its output")
 
 
 def test_calls_after_the_last_step_are_refused_on_the_rails_alone(make: Make) -> None:
