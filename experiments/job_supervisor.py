@@ -161,7 +161,14 @@ class JobSupervisor:
         script = self.job.script
         if script is not None:
             self._deadline = math.inf  # the time-out of the script counts
-            configs = [replace(each, script=run.script_socket(each.rank, self.incarnation)) for each in configs]
+            configs = [
+                replace(
+                    config,
+                    script=run.script_socket(config.rank, self.incarnation),
+                    script_pause_s=script.timeout_s,
+                )
+                for config in configs
+            ]
         self.team = run.launch(configs)
         if script is not None:
             self.script = run.launch_script(script, self.members, self.incarnation)

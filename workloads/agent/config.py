@@ -68,7 +68,8 @@ class AgentConfig:
     step in which it has a stale profile (0: none). ``outlives_controller``: the agent goes on without a controller, and
     with another when the launcher says so. ``script``: path of the Unix socket at which the agent listens for the
     user's script that drives it (``workloads.agent.script``; empty: none). The script then says when a step is over and
-    which is the last, up to ``steps``; its tensors move in their real size, whatever the scale.
+    which is the last, up to ``steps``; its tensors move in their real size, whatever the scale. ``script_pause_s``:
+    longest wall-clock time in which a rank's script may ask for nothing, as where one evaluates and the others wait.
     """
 
     rank: int
@@ -88,6 +89,7 @@ class AgentConfig:
     outlives_controller: bool = False
     incarnation: Incarnation | None = None
     script: str = ""
+    script_pause_s: float = 0.0
 
     @property
     def real_payload(self) -> bool:
@@ -107,11 +109,11 @@ class AgentConfig:
         """Wall-clock seconds without a byte from a peer, or without an acknowledgement, after which it counts as lost.
 
         A peer, or a member of the group, may compute for its whole step first, so the compute time of the busiest rank
-        is added.
+        is added, and ``script_pause_s``.
         """
         computes = ((op for op in ops if isinstance(op, Compute)) for ops in self.program.operations)
         busiest = max((sum(op.seconds + max(op.late, default=0.0) for op in ops) for ops in computes), default=0.0)
-        return self.ack_timeout_s + self.scale.emulated_s(busiest)
+        return self.ack_timeout_s + self.script_pause_s + self.scale.emulated_s(busiest)
 
 
 _SHARED = ("program", "plan")

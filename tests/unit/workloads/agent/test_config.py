@@ -41,6 +41,7 @@ def test_a_life_wants_real_numbers() -> None:
 def test_a_peer_may_compute_its_whole_step_before_it_is_lost() -> None:
     config = AgentConfig(0, "job", "native", PROGRAM, Scale(1.0, 2.0), PLAN, "e", ack_timeout_s=5)
     assert config.peer_timeout_s == 5 + 2.0 * 1.5
+    assert replace(config, script="s", script_pause_s=600).peer_timeout_s == 608
 
 
 @pytest.mark.parametrize(("ack_timeout_s", "heartbeat_s"), [(0.1, 0.4), (1.0, 0.4), (8.0, 1.0), (30.0, 2.0)])
