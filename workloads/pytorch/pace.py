@@ -8,9 +8,6 @@ import time
 
 from railyard.errors import ConfigError
 
-_LATE_S = 0.001
-"""A stretch that ends so much after its time counts as late: a sleeping process wakes up later than it wished."""
-
 
 class Pace:
     """The stretches of computing of the main thread, from ``go`` to ``stop``.
@@ -30,8 +27,8 @@ class Pace:
         """Wall-clock seconds of computing since the last call that the record holds."""
         self.held = False
         """Whether the script is held at all, as it is from the recorded step on."""
-        self.report = {"computes": 0, "late": 0, "worst_late_s": 0.0, "wall_s": 0.0, "processor_s": 0.0}
-        """Number of stretches, how many were late and by how much at worst, wall-clock and processor seconds."""
+        self.report = {"wall_s": 0.0, "processor_s": 0.0, "late_s": 0.0}
+        """Seconds of all stretches on the clock and of the processor, and those by which they were too long."""
         self.go()
 
     def go(self) -> None:
@@ -45,8 +42,8 @@ class Pace:
         """
         processor_s = time.clock_gettime(self._clock) - self._mark
         wall_s = time.monotonic() - self._since
-        for key, more in (("computes", 1), ("wall_s", wall_s), ("processor_s", processor_s)):
-            self.report[key] += more
+        self.report["wall_s"] += wall_s
+        self.report["processor_s"] += processor_s
         if self.held and self._times is not None:
             self._hold(self._times * processor_s - wall_s)
         elif self.held and self._recorded:
@@ -57,8 +54,5 @@ class Pace:
         return processor_s
 
     def _hold(self, left_s: float) -> None:
-        if left_s > 0:
-            time.sleep(left_s)
-        elif left_s < -_LATE_S:
-            self.report["late"] += 1
-            self.report["worst_late_s"] = max(self.report["worst_late_s"], -left_s)
+        time.sleep(max(0.0, left_s))
+        self.report["late_s"] += max(0.0, -left_s)

@@ -114,7 +114,6 @@ class ScriptRanks:
         """What each rank reported at its end about its computing (``workloads.pytorch.pace.Pace.report``)."""
         self._failures: list[tuple[bool, ScriptFailure]] = []
         self._reports: dict[int, RankReport] = {}
-        self._real: set[int] = set()
         self._well: set[int] = set()
         self._stopping = False
 
@@ -134,7 +133,7 @@ class ScriptRanks:
         self._team += 1
         self._forget()
         self._reports.update((rank.rank, RankReport()) for rank in ranks)
-        self._real.update(rank.rank for rank in ranks if rank.compute == "real")
+        self._real = all(rank.compute == "real" for rank in ranks)
         order = ScriptLaunch(self._script, self.arguments, os.getcwd(), self._strict, tuple(ranks))
         self._process.launch(self._team, TypeAdapter(ScriptLaunch).dump_json(order), netns_fds)
 
@@ -198,11 +197,15 @@ class ScriptRanks:
 
     @property
     def warning(self) -> str:
-        """A sentence if real computes took longer than their processor time, as where ranks share cores; else ""."""
-        told = [report for rank, report in self.computes.items() if rank in self._real]
-        wall, processor = (sum(report[key] for report in told) for key in ("wall_s", "processor_s"))
-        cores = len(os.sched_getaffinity(0))
-        if len(told) <= cores or wall <= 1.05 * processor:
+        """A sentence if computes took longer than their processor time, or than they were told; else ""."""
+        told, cores = self.computes.values(), len(os.sched_getaffinity(0))
+        wall, processor, late = (sum(report[key] for report in told) for key in ("wall_s", "processor_s", "late_s"))
+        if late > 0.05 * wall:
+            return (
+                f"{late:.2f} of {wall:.2f} s of computing are more than --compute gives ({len(told)} ranks on {cores} "
+                "cores); give more, as by --compute scaled:X"
+            )
+        if not self._real or len(told) <= cores or wall <= 1.05 * processor:
             return ""
         return (
             f"{len(told)} ranks shared {cores} cores: computes took {wall / max(processor, 1e-9):.1f} times their "

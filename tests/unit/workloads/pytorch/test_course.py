@@ -99,8 +99,7 @@ def test_recorded_computes_hold_a_script_and_late_ones_are_counted() -> None:
     course.pace.go()
     time.sleep(0.03)
     course.ask(call("all_reduce", LARGE.bytes), "world")
-    assert course.pace.report["late"] == 1
-    assert course.pace.report["worst_late_s"] >= 0.009
+    assert course.pace.report["late_s"] >= 0.009
 
 
 def test_scaled_computes_last_so_many_times_their_processor_time() -> None:

@@ -59,7 +59,9 @@ def test_ends_of_scripts(scripts: ScriptRanks, tmp_path: Path) -> None:
 
     assert run("well")[2].splitlines() == ["['job.py', '--lr', '1'] 2 127.0.0.1 1", "[9.0, 9.0, 9.0, 9.0]"]
     assert (scripts.failures, scripts.ended) == ([], {0: 0, 1: 0, 2: 0})
-    assert scripts.computes[0]["computes"] > 0
+    assert scripts.computes[0]["wall_s"] > 0
+    scripts.computes[0]["late_s"] = scripts.computes[0]["wall_s"]
+    assert "s of computing are more than --compute gives (3 ranks on " in scripts.warning
 
     output = run("raise")[1]
     assert scripts.failures[0][:2] == (1, "the script of rank 1 died with status 1: ValueError: no such data")
