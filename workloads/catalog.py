@@ -91,9 +91,8 @@ def load_workload(
         "compute_unit": compute_unit, "ranks": ranks, "size": size, "model_parallel": model_parallel
     }  # fmt: skip
     recipe = is_recipe(name_or_path)
-    record = recipe and name_or_path not in CATALOG and is_record(Path(name_or_path))
     with in_file(None if name_or_path in CATALOG else name_or_path):
-        if record:
+        if recipe and _is_record(name_or_path):
             given = {**options, "gpus_per_server": gpus_per_server, **training}
             for key in [key for key, value in given.items() if value is not None]:
                 raise ConfigError("does not apply to the record of a PyTorch step; change its file", key=key)
@@ -186,15 +185,18 @@ def make_workload(recipe: Recipe, *, folded: bool = False) -> Workload:
 
 def recipe_of(name_or_path: str) -> Recipe:
     """The recipe of a workload of the catalog, or of a YAML file; ``ConfigError`` for others."""
-    if not is_recipe(name_or_path) or (name_or_path not in CATALOG and is_record(Path(name_or_path))):
+    if not is_recipe(name_or_path) or _is_record(name_or_path):
         raise ConfigError(f"{name_or_path} is a trace, whose sizes are fixed; name a job of the catalog or a YAML file")
     return _recipe(name_or_path, {})
 
 
 def recipe_or_record(name_or_path: str) -> Recipe | Record:
     """The record in a file, or the recipe (``recipe_of``)."""
-    path = Path(name_or_path)
-    return read_record(path) if name_or_path not in CATALOG and is_record(path) else recipe_of(name_or_path)
+    return read_record(Path(name_or_path)) if _is_record(name_or_path) else recipe_of(name_or_path)
+
+
+def _is_record(name_or_path: str) -> bool:
+    return name_or_path not in CATALOG and is_record(Path(name_or_path))
 
 
 def _recipe(name_or_path: str, training: dict[str, Any]) -> Recipe:
