@@ -97,8 +97,7 @@ class ScriptTeam:
         self._ranks.arguments = tuple(word.replace(POINT, point) for word in self._script.arguments)
         for number, place in enumerate(places):
             output, trace = output_of(self._folder, number), trace_of(self._folder, number)
-            for path in (output, trace):
-                open_binary(path, "wb").close()  # as a file of the caller of sudo
+            open_binary(output, "wb").close()
             order = replace(
                 self._script.rank,
                 rank=number,

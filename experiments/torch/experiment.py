@@ -132,8 +132,8 @@ class Torch(Rails):
     def measure(self, runner: Runner, piece: Piece) -> list[MeasuredRow]:  # type: ignore[override]
         """Run the script once; its losses are in the row, and the record of its last step beside its output."""
         settings, scripts = self.settings, runner.record.results.folder / SCRIPTS
-        rows: list[MeasuredRow] = [*super().measure(runner, piece)] if not settings.kill else []
-        rows = rows or self._through_kills(runner, piece.of)
+        rows: list[MeasuredRow] = []
+        rows += self._through_kills(runner, piece.of) if settings.kill else super().measure(runner, piece)
         row = rows[0]
         assert isinstance(row, TorchRow)
         for number, folder in enumerate(sorted(scripts.glob(f"{row.point:03d}*"))):
@@ -157,14 +157,14 @@ class Torch(Rails):
         assert isinstance(row, TorchRow)
         row.predict(prediction)
         if played.points:
-            longest = max(played.points, key=lambda each: each.metrics.steps)
+            longest = max(played.points, key=lambda lived: lived.metrics.steps)
             row.take(Measured(longest.point, longest.events, prediction, played.delivered))
             row.incarnation = longest.incarnation
         row.point = played.number
         judge_together(row, played.verdicts(job.name))
         return [row, *played.rows()]
 
-    def _losses(self, folder: Path) -> dict[int, float]:
+    def _losses(self, folder: Path) -> dict[int, float | None]:
         """The losses that the first rank printed which printed any; of a pipeline that is one of the last stage."""
         for rank in range(self.workload.program.ranks):
             with open(output_of(folder, rank), errors="replace") as lines:

@@ -73,7 +73,7 @@ def _free_port() -> int:
 
 def record(settings: TorchSettings, traces: Sequence[RankTrace], step: int, times: float = 1.0) -> Record:
     """The record of a step of all ranks, with ``times`` the computes that they measured, for the fabric of the run."""
-    found = record_of(
+    made = record_of(
         {trace.rank: trace for trace in traces},
         Path(settings.script).stem or "script",
         step,
@@ -81,12 +81,12 @@ def record(settings: TorchSettings, traces: Sequence[RankTrace], step: int, time
         front_end_below=settings.front_end_below,
         gpus_per_server=settings.gpus_per_server,
     )
-    return replace(found, port_gbps=settings.fabric.rate_gbps or PORT_GBPS, scale_up_gbps=SCALE_UP_GBPS)
+    return replace(made, port_gbps=settings.fabric.rate_gbps or PORT_GBPS, scale_up_gbps=SCALE_UP_GBPS)
 
 
 def last_step(traces: Sequence[RankTrace]) -> int:
     """The last step that every rank has ended."""
-    return min(max((each.step for each in trace.events if isinstance(each, StepEnd)), default=-1) for trace in traces)
+    return min(max((end.step for end in trace.events if isinstance(end, StepEnd)), default=-1) for trace in traces)
 
 
 def workload_of(record: Record, settings: TorchSettings) -> Workload:
@@ -127,13 +127,13 @@ def _asked(operations: Sequence[Operation]) -> list[tuple[str, int]]:
 
 def _computes(operations: Sequence[Operation]) -> list[list[float]]:
     """Seconds of the computes before each communication, and of those at the end."""
-    found: list[list[float]] = [[]]
+    seconds: list[list[float]] = [[]]
     for op in operations:
         if isinstance(op, Compute):
-            found[-1].append(op.seconds)
+            seconds[-1].append(op.seconds)
         else:
-            found.append([])
-    return found
+            seconds.append([])
+    return seconds
 
 
 def _shared_out(own: Sequence[float], others: Sequence[float]) -> list[float]:

@@ -184,25 +184,25 @@ class Script(Values):
         """Take in a call, and compare it with the record."""
         number = self._number(message.pop("call"))
         op, key = self._communications[number], self._key(number)
-        what = f"call {number} of {self._name} in step {self._step}"
+        call_words = f"call {number} of {self._name} in step {self._step}"
         if key in self._calls or number < self._called:
-            raise AgentError(f"{what} was made twice")
+            raise AgentError(f"{call_words} was made twice")
         on_rail = self._config.program.groups[op.group].domain != "front-end"
         if bool(message) is not on_rail:
             network = "a rail" if on_rail else "the front-end network"
-            raise AgentError(f"{what} must be on {network}, where {op.name} was recorded")
+            raise AgentError(f"{call_words} must be on {network}, where {op.name} was recorded")
         if not on_rail:
             self._calls[key], self._own[number] = None, self._step
             return
         try:
             call = from_plain(ScriptCall, message, "a call")
         except ConfigError as error:
-            raise AgentError(f"{what} is refused: {error}") from None
+            raise AgentError(f"{call_words} is refused: {error}") from None
         self._calls[key] = call, self.channel.memory()
         kind = op.kind if isinstance(op, Collective) else type(op).__name__.lower()
         if call.kind != kind or self._step >= self._steps:
             there = f"its record has {kind} there ({op.name})" if self._step < self._steps else "no step is left"
-            raise AgentError(f"{what} is {call.kind}, and {there}")
+            raise AgentError(f"{call_words} is {call.kind}, and {there}")
 
     # -- the values ----------------------------------------------------------------------------------
 

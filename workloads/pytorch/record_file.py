@@ -204,15 +204,15 @@ def _groups(role: _Groups, ranks: int, key: str) -> tuple[tuple[int, ...], ...]:
 
 
 def _ranks_in(row: str, ranks: int, key: str) -> tuple[int, ...]:
-    found: list[int] = []
+    named: list[int] = []
     for part in row.split(","):
         match = _RANKS.fullmatch(part)
-        if match is None or int(match[2] or match[1]) >= ranks or match[3] == "0" or len(found) > ranks:
+        if match is None or int(match[2] or match[1]) >= ranks or match[3] == "0" or len(named) > ranks:
             raise ConfigError(f"must be ranks below {ranks} such as 0-7, 0-6/2 or 0,4, not {shown(row)}", key=key)
-        found += range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1))
-    if not found:
+        named += range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1))
+    if not named:
         raise ConfigError(f"names no rank: {shown(row)}", key=key)
-    return tuple(found)
+    return tuple(named)
 
 
 def _matrix(text: str, key: str) -> Matrix:

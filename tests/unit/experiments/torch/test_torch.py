@@ -141,7 +141,8 @@ def test_torchrun_without_a_script_says_how_it_is_typed() -> None:
 
 def test_losses_are_read_from_lines_that_name_a_step() -> None:
     lines = ["step 0 loss 7.5", "Step: 1, lr 0.1, Loss=7.25", "loss 3", "step 2 took 3 s", "step 3 loss nan"]
-    assert losses_in(lines)[1] == 7.25 and list(losses_in(lines)) == [0, 1, 3]
+    assert losses_in(lines) == {0: 7.5, 1: 7.25, 3: None}
+    assert losses_in(["step 5 loss 3.2-ish", "step 6 loss 1e"]) == {5: 3.2}
     assert losses_in(["step 4 loss 2", "step 4 loss 1.5e-3"]) == {4: 0.0015}
 
 
