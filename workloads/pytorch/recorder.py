@@ -127,7 +127,7 @@ class Recorder(Shapes):
         self._calls = 0
         self._by_storage: dict[int, int] = {}
         self._by_work: dict[int, tuple[int, Any]] = {}
-        self._groups: dict[str, tuple[tuple[int, ...], str]] = {}
+        self._groups: dict[Any, tuple[tuple[int, ...], str]] = {}
         self._modules = Modules()
         after_steps(self._after_step)
         for kind in (TorchWork, FakeWork):
@@ -241,10 +241,9 @@ class Recorder(Shapes):
 
     def _members(self, group: Any) -> tuple[tuple[int, ...], str]:
         """The ranks of a group, in its order, and its label."""
-        name = group.group_name
-        if name not in self._groups:
-            self._groups[name] = tuple(dist.get_process_group_ranks(group)), group.group_desc
-        return self._groups[name]
+        if group not in self._groups:  # its name may be that of another before
+            self._groups[group] = tuple(dist.get_process_group_ranks(group)), group.group_desc
+        return self._groups[group]
 
     def _splits(self, kind: str, given: Mapping[str, Any], out: Any, group: Any) -> dict[str, tuple[int, ...]]:
         """Bytes to and from each member of an all-to-all."""

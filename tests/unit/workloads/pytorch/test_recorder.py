@@ -270,3 +270,17 @@ def test_under_sudo_a_script_is_its_callers_and_reads_nothing(
         Path(made).chmod(0o755)
         assert recorded(body, Path(made))[0].world == 4
     assert "65534 65534 b''" in capfd.readouterr().err
+
+
+def test_groups_made_anew_have_their_own_ranks(tmp_path: Path) -> None:
+    body = """
+net, groups = Block(), []
+for other in (1, 2):
+    group = dist.new_group([0, other])
+    dist.all_reduce(torch.ones(8), group=group)
+    if other == 1:
+        dist.destroy_process_group()
+        dist.init_process_group("gloo")
+"""
+    calls = recorded(body + TRAIN, tmp_path)[0].calls
+    assert [call.ranks for call in calls] == [(0, 1), (0, 2)]
