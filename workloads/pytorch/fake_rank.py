@@ -32,7 +32,7 @@ from railyard.errors import ConfigError
 from workloads.pytorch import fake_ddp
 from workloads.pytorch.experts import Experts
 from workloads.pytorch.recorder import Recorder, is_users
-from workloads.pytorch.user_script import own_traceback, run_script, set_environment
+from workloads.pytorch.user_script import gpu_backend, own_traceback, run_script, set_environment
 
 ANSWER_S = 300.0
 """Longest wait for an object of another recorded rank."""
@@ -179,10 +179,10 @@ def _patch(order: RankOrder, recorder: Recorder, tell: Callable[..., None]) -> N
     init, new = c10d.init_process_group, c10d.new_group
 
     def checked(backend: Any) -> None:
-        if "nccl" in str(backend or "").lower():
+        if name := gpu_backend(backend):
             if order.strict:
-                raise recorder.refusal('asks for nccl, which --strict refuses; use the backend "gloo"')
-            tell("say", f"{order.script}: asks for nccl; this is a CPU, where calls of gloo are recorded instead")
+                raise recorder.refusal(f'asks for {name}, which --strict refuses; use the backend "gloo"')
+            tell("say", f"{order.script}: asks for {name}; this is a CPU, where calls of gloo are recorded instead")
 
     def init_process_group(backend: Any = None, *_: Any, **__: Any) -> None:
         checked(backend)

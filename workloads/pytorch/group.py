@@ -24,9 +24,9 @@ from railyard.digits import spans
 from railyard.errors import AgentError, ConfigError
 from workloads.pytorch.course import Asked, Course
 from workloads.pytorch.trace import Call, CallKind
+from workloads.pytorch.user_script import gpu_backend
 
 _BACKEND = "railyard"
-_GPU_BACKENDS = "nccl", "xccl", "ucc", "mpi"
 _GLOO = dist.ProcessGroup.BackendType.GLOO
 _REDUCE = {name: getattr(dist.ReduceOp, name.upper()) for name in ("sum", "avg", "min", "max", "product")}
 
@@ -334,13 +334,14 @@ def _taking_over(original: Callable[..., Any], place: int, course: Course, stric
     @wraps(original)
     def take(*args: Any, **kwargs: Any) -> Any:
         given = list(args)
-        backend = str(given[place] if len(given) > place else kwargs.get("backend")).lower()
+        backend = given[place] if len(given) > place else kwargs.get("backend")
         if backend == "fake":
             return original(*args, **kwargs)
-        if backend in _GPU_BACKENDS and strict:
-            raise ConfigError(f"the script asks for {backend}, but this is a CPU: ask for gloo")
-        if backend in _GPU_BACKENDS and place == course.rank.rank == 0:
-            print(f"railyard: the script asks for {backend}; CPU: gloo is taken instead", file=sys.stderr)
+        name = gpu_backend(backend)
+        if name and strict:
+            raise ConfigError(f"the script asks for {name}, but this is a CPU: ask for gloo")
+        if name and place == course.rank.rank == 0:
+            print(f"railyard: the script asks for {name}; CPU: gloo is taken instead", file=sys.stderr)
         if len(given) > place:
             given[place] = f"cpu:{_BACKEND}"
         else:

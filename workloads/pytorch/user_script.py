@@ -12,6 +12,13 @@ from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+_GPU_BACKENDS = "nccl", "xccl", "ucc", "mpi"
+
+
+def gpu_backend(backend: Any) -> str:
+    """The backend for GPUs, such as nccl, that is in what a script asks for, such as cpu:gloo,cuda:nccl; else ""."""
+    return next((name for name in _GPU_BACKENDS if name in str(backend or "").lower()), "")
+
 
 def set_environment(rank: int, world: int, local_rank: int, local_world: int, master: str, port: int) -> None:
     """Set the variables of torchrun."""
