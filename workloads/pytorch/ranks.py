@@ -47,6 +47,8 @@ _MOST_TEXT = 40_000
 """Most bytes of a traceback in a report, which must fit into a message with its sentence."""
 _MOST_CALLS_BYTES = 64 << 20
 _CONNECT_S = 60.0
+_TRACED_STEPS = 100
+"""Steps of a rank with an agent that are traced: a long job would fill the disk, and its reader the memory."""
 
 
 class ScriptServer(LauncherServer):
@@ -133,7 +135,7 @@ def _course(rank: ScriptRank) -> Course:
     """Opens what the rank writes and connects to its agent, which a user who called sudo may not."""
 
     def write(event: TraceEvent) -> None:
-        if file is not None:
+        if file is not None and not (rank.socket and event.step >= _TRACED_STEPS):
             file.write(line(event) + "\n")
 
     file = open_text(rank.trace, "w", buffering=1) if rank.trace else None
