@@ -23,6 +23,7 @@ import torch
 import torch.distributed.fsdp  # this and the next: what ranks would import each, once for all
 import torch.distributed.pipelining
 
+from railyard.checkout import ROOT
 from railyard.errors import AgentError, RailyardError
 from railyard.limits import allow_all_open_files
 from railyard.ownership import open_text
@@ -151,6 +152,8 @@ def _set_environment(rank: ScriptRank) -> None:
     """Set the variables of torchrun and the interface of gloo, and remove those by which our children find modules."""
     for name in ("PYTHONSAFEPATH", "SETUPTOOLS_USE_DISTUTILS"):
         os.environ.pop(name, None)
+    places = os.environ.pop("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(place for place in places if place != str(ROOT))
     set_environment(rank.rank, rank.world, rank.local_rank, rank.local_world, rank.master, rank.port)
     os.environ["GLOO_SOCKET_IFNAME"] = rank.interface
 

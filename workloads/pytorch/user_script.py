@@ -12,6 +12,8 @@ from typing import Any
 
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from railyard.checkout import ROOT
+
 _GPU_BACKENDS = "nccl", "xccl", "ucc", "mpi"
 
 
@@ -40,7 +42,7 @@ def set_environment(rank: int, world: int, local_rank: int, local_world: int, ma
 def run_script(script: str, arguments: Sequence[str]) -> int:
     """Run the script as Python does, and return its exit status; other exceptions are its own."""
     sys.argv = [script, *arguments]
-    sys.path.insert(0, str(Path(script).absolute().parent))
+    _search_first(Path(script).absolute().parent)
     try:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as end:
@@ -49,6 +51,17 @@ def run_script(script: str, arguments: Sequence[str]) -> int:
         print(end.code, file=sys.stderr)
         return 1
     return 0
+
+
+def _search_first(folder: Path) -> None:
+    """Let the script import what is in its folder, also a package of a name that we have (``experiments``, say)."""
+    if folder != ROOT:
+        packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+        both = packages.intersection(path.stem for path in folder.iterdir())
+        for name in [name for name in sys.modules if name.partition(".")[0] in both]:
+            del sys.modules[name]
+        sys.path[:] = [place for place in sys.path if place != str(ROOT)]
+    sys.path.insert(0, str(folder))
 
 
 def own_traceback(error: BaseException, script: str) -> str:

@@ -284,3 +284,10 @@ for other in (1, 2):
 """
     calls = recorded(body + TRAIN, tmp_path)[0].calls
     assert [call.ranks for call in calls] == [(0, 1), (0, 2)]
+
+
+def test_a_script_imports_its_own_packages_where_we_have_some_of_these_names(tmp_path: Path) -> None:
+    (tmp_path / "workloads").mkdir()
+    (tmp_path / "workloads" / "mine.py").write_text("SIZE = 5\n")
+    body = "from workloads.mine import SIZE\nnet = Block()\ndist.all_reduce(torch.ones(SIZE))\n"
+    assert recorded(body + TRAIN, tmp_path)[0].calls[0].bytes == 20
