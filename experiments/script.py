@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -171,13 +172,14 @@ class ScriptTeam:
         """End what still runs, and say what is to be known of all that they computed; ``at_once``: others wait."""
         if not self._places:
             return
-        if at_once:
-            self.kill([place.host for place in self._places])
-        self._ranks.stop()
-        end = time.monotonic() + _STOP_S
-        while not self.over and time.monotonic() < end:
-            time.sleep(_TICK_S)
-            self._ranks.poll()
+        with suppress(AgentError):  # of the process that forked them: they ended with it
+            if at_once:
+                self.kill([place.host for place in self._places])
+            self._ranks.stop()
+            end = time.monotonic() + _STOP_S
+            while not self.over and time.monotonic() < end:
+                time.sleep(_TICK_S)
+                self._ranks.poll()
         self._show()
         if self._ranks.warning and self._places[0].socket:
             self._say(f"  {self._ranks.warning}")

@@ -25,7 +25,7 @@ MOST_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Work:
-    """What the rank computed since the event before: ``seconds`` of its processor where they were measured (else 0),
+    """Computing of the rank since the event before: ``seconds`` of its processor where they were measured (else 0),
     ``flops`` of matrix products and attention, ``moved_bytes`` that operations on tensors read and wrote.
     """
 

@@ -116,3 +116,16 @@ def test_ranks_on_hosts_that_die_are_killed(team: Any) -> None:
     assert ranks.killed == [1]
     made.stop(at_once=True)
     assert ranks.killed == [1, 0, 1] and not made._places
+
+
+def test_a_team_is_stopped_quietly_where_the_process_that_forked_it_is_gone(
+    team: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, _, ranks, said = team
+
+    def gone() -> None:
+        raise AgentError("the process that starts the ranks of a script is gone")
+
+    monkeypatch.setattr(ranks, "stop", gone)
+    made.stop()
+    assert said == ["  cores are shared"] and not made._places
