@@ -32,7 +32,7 @@ from railyard.errors import ConfigError
 from workloads.pytorch import fake_ddp
 from workloads.pytorch.experts import Experts
 from workloads.pytorch.recorder import Recorder, is_users
-from workloads.pytorch.user_script import gpu_backend, own_traceback, run_script, set_environment
+from workloads.pytorch.user_script import call_it_gloo, gpu_backend, own_traceback, run_script, set_environment
 
 ANSWER_S = 300.0
 """Longest wait for an object of another recorded rank."""
@@ -188,6 +188,7 @@ def _patch(order: RankOrder, recorder: Recorder, tell: Callable[..., None]) -> N
         checked(backend)
         with _disable_current_modes():
             init("fake", rank=order.rank, world_size=order.world, store=FakeStore())
+        call_it_gloo(dist.group.WORLD)
 
     def new_group(ranks: Any = None, timeout: Any = None, backend: Any = None, *args: Any, **kwargs: Any) -> Any:
         checked(backend)
@@ -195,7 +196,9 @@ def _patch(order: RankOrder, recorder: Recorder, tell: Callable[..., None]) -> N
             c10d._process_group_name([], use_hashed_name=False)  # which counts the groups, as each has its number
             return c10d.GroupMember.NON_GROUP_MEMBER
         with _disable_current_modes():
-            return new(ranks, timeout, "fake", *args, **kwargs)
+            group = new(ranks, timeout, "fake", *args, **kwargs)
+        call_it_gloo(group)
+        return group
 
     mesh_of = without_modes(device_mesh.init_device_mesh)
 

@@ -24,7 +24,7 @@ from railyard.digits import spans
 from railyard.errors import AgentError, ConfigError
 from workloads.pytorch.course import Asked, Course
 from workloads.pytorch.trace import Call, CallKind
-from workloads.pytorch.user_script import gpu_backend
+from workloads.pytorch.user_script import call_it_gloo, gpu_backend
 
 _BACKEND = "railyard"
 _GLOO = dist.ProcessGroup.BackendType.GLOO
@@ -348,9 +348,7 @@ def _taking_over(original: Callable[..., Any], place: int, course: Course, stric
             kwargs["backend"] = f"cpu:{_BACKEND}"
         with course.making_group(original.__name__):
             group = original(*given, **(kwargs | {"device_id": None, "pg_options": None}))
-        made = dist.group.WORLD if place == 0 else group
-        if isinstance(made, RankGroup):
-            c10d._world.pg_map[made] = "gloo", c10d._world.pg_map[made][1]  # what get_backend answers
+        call_it_gloo(dist.group.WORLD if place == 0 else group)
         return group
 
     return take

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch.distributed.distributed_c10d as c10d
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from railyard.checkout import ROOT
@@ -20,6 +21,12 @@ _GPU_BACKENDS = "nccl", "xccl", "ucc", "mpi"
 def gpu_backend(backend: Any) -> str:
     """The backend for GPUs, such as nccl, that is in what a script asks for, such as cpu:gloo,cuda:nccl; else ""."""
     return next((name for name in _GPU_BACKENDS if name in str(backend or "").lower()), "")
+
+
+def call_it_gloo(group: Any) -> None:
+    """Let ``get_backend`` answer gloo for a group that has this rank, as where torchrun starts the script on a CPU."""
+    if group in c10d._world.pg_map:
+        c10d._world.pg_map[group] = "gloo", c10d._world.pg_map[group][1]
 
 
 def set_environment(rank: int, world: int, local_rank: int, local_world: int, master: str, port: int) -> None:

@@ -277,6 +277,7 @@ def test_groups_made_anew_have_their_own_ranks(tmp_path: Path) -> None:
 net, groups = Block(), []
 for other in (1, 2):
     group = dist.new_group([0, other])
+    assert dist.get_backend() == dist.get_backend(group) == "gloo"
     dist.all_reduce(torch.ones(8), group=group)
     if other == 1:
         dist.destroy_process_group()
