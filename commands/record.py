@@ -121,6 +121,8 @@ def _parser() -> Parser:
 
 def _check(options: argparse.Namespace) -> None:
     """Refuse options that are out of range, or that say nothing together."""
+    if "/" in (options.name or "") or len(options.name or "") > 100:
+        raise ConfigError("must be at most 100 characters without a /, as files have it", key="--name")
     for key, most in (("world", MOST_WORLD), ("steps", 1000), ("gpus_per_server", options.world)):
         value = getattr(options, key)
         if value is not None and not 1 <= value <= most:
