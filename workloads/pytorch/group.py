@@ -23,6 +23,7 @@ from torch._C._distributed_c10d import _create_work_from_future
 from railyard.digits import spans
 from railyard.errors import AgentError, ConfigError
 from workloads.pytorch.course import Asked, Course
+from workloads.pytorch.shapes import bytes_of, dtype_of, parts_of, tensors_in
 from workloads.pytorch.trace import Call, CallKind
 from workloads.pytorch.user_script import call_it_gloo, gpu_backend
 
@@ -145,7 +146,7 @@ class RankGroup(dist.ProcessGroup):  # type: ignore[misc]
             if error is not None:
                 future.set_exception(RuntimeError(str(error)))
                 return
-            parts = receive.split([_size([tensor]) for tensor in request.receive]) if request.receive else ()
+            parts = receive.split([bytes_of(tensor) for tensor in request.receive]) if request.receive else ()
             for tensor, part in zip(request.receive, parts, strict=True):
                 if tensor.data_ptr() != part.data_ptr():
                     tensor.detach().copy_(part.view(tensor.dtype).view(tensor.shape))
@@ -196,17 +197,17 @@ class _Request:
 
     @property
     def dtype(self) -> str:
-        return str([*self.send, *self.receive][0].dtype).removeprefix("torch.") if self.send or self.receive else ""
+        return dtype_of([*self.send, *self.receive])
 
     def size(self, members: int) -> int:
         """``Call.bytes``."""
-        own = _size(self.receive if self.kind in ("recv", "scatter") else self.send)
+        own = bytes_of(self.receive if self.kind in ("recv", "scatter") else self.send)
         return own * members if self.kind in ("all_gather", "gather", "scatter") else own
 
 
 def _request(group: RankGroup, method: str, kind: CallKind, arguments: Sequence[Any], options: Any) -> _Request:
     """The request that a call of ``method`` is: in its arguments, what is received comes before what is sent."""
-    tensors = [_tensors(argument) for argument in arguments[:2]]
+    tensors = [list(tensors_in([argument])) for argument in arguments[:2]]
     send, receive = [], []
     more: dict[str, Any] = {"root": getattr(options, "rootRank", None), "reduce": getattr(options, "reduceOp", None)}
     if kind in ("all_reduce", "broadcast", "reduce"):
@@ -227,29 +228,9 @@ def _request(group: RankGroup, method: str, kind: CallKind, arguments: Sequence[
     if kind == "all_to_all":
         splits = arguments[2:4] if method != "alltoall" else ((), ())
         more["received"], more["sent"] = (
-            _split(given, rows, group.size()) for given, rows in zip((receive, send), splits, strict=True)
+            parts_of(given, rows, group.size()) for given, rows in zip((receive, send), splits, strict=True)
         )
     return _Request(kind, send, receive, arguments[0] if arguments else None, **more)
-
-
-def _tensors(argument: Any) -> list[Any]:
-    """The tensors of an argument: of one, of a list, or of a list of lists, as of each device."""
-    if isinstance(argument, torch.Tensor):
-        return [argument]
-    return [tensor for part in argument for tensor in _tensors(part)] if isinstance(argument, (list, tuple)) else []
-
-
-def _size(tensors: Sequence[Any]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def _split(tensors: Sequence[Any], rows: Sequence[int], members: int) -> tuple[int, ...]:
-    """Bytes of each member's part: of its tensor, or so many ``rows`` of the one (none given: as many of each)."""
-    if len(tensors) == members and not rows:
-        return tuple(_size([tensor]) for tensor in tensors)
-    size = _size(tensors)
-    row = size // max(1, tensors[0].shape[0])
-    return tuple(count * row for count in rows) if rows else (size // members,) * members
 
 
 def _by_member(tensors: Sequence[Any], members: int) -> list[Any]:

@@ -22,7 +22,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from railyard.errors import ConfigError
 from workloads.pytorch.experts import Experts
-from workloads.pytorch.shapes import Act, Shapes, aten, bytes_of, known_data
+from workloads.pytorch.shapes import Act, Shapes, aten, bytes_of, dtype_of, known_data, parts_of
 from workloads.pytorch.trace import Call, CallKind, RankTrace, StepEnd, TraceEvent, Wait, Work
 from workloads.pytorch.user_script import after_steps
 
@@ -232,7 +232,7 @@ class Recorder(Shapes):
         if "root_rank" in given:
             more["root"] = ranks[given["root_rank"]]
         part, unit = self._place()
-        dtype, module = data if isinstance(data, str) else _dtype(data), unit or self._modules.at_work()
+        dtype, module = data if isinstance(data, str) else dtype_of(data), unit or self._modules.at_work()
         self.events.append(
             Call(self.step, kind, ranks, size, dtype, label, module=module, part=part, work=self._work(), **more)
         )
@@ -249,12 +249,10 @@ class Recorder(Shapes):
         """Bytes to and from each member of an all-to-all."""
         if kind != "all_to_all":
             return {}
-        if "input_tensors" in given:
-            return {"sent": tuple(map(bytes_of, given["input_tensors"])),
-                    "received": tuple(map(bytes_of, given["output_tensors"]))}  # fmt: skip
-        source, target = given["input"], given.get("output", out)
-        return {"sent": _parts(source, given.get("input_split_sizes"), group.size()),
-                "received": _parts(target, given.get("output_split_sizes"), group.size())}  # fmt: skip
+        source = given.get("input_tensors", given.get("input"))
+        target = given.get("output_tensors", given.get("output", out))
+        return {"sent": parts_of(source, given.get("input_split_sizes"), group.size()),
+                "received": parts_of(target, given.get("output_split_sizes"), group.size())}  # fmt: skip
 
     def _answer(self, kind: str, given: Mapping[str, Any], group: Any, out: Any) -> None:
         """Fill what a call returns if what this rank sent is known: all others are taken to send what it does."""
@@ -342,21 +340,6 @@ def is_users(frame: Any) -> bool:
 
 _OWN = __file__.rpartition("workloads")[0] + "workloads"
 _STANDARD = traceback.__file__.rpartition("/")[0]
-
-
-def _parts(tensor: Any, rows: Sequence[int] | None, members: int) -> tuple[int, ...]:
-    """Bytes of each member's part of a tensor: so many ``rows``, or without them as many of each."""
-    if not rows:
-        return (bytes_of(tensor) // members,) * members
-    return tuple(int(count) * (bytes_of(tensor) // max(1, tensor.shape[0])) for count in rows)
-
-
-def _dtype(data: Any) -> str:
-    while not isinstance(data, torch.Tensor):
-        if not data:
-            return ""
-        data = data[0]
-    return str(data.dtype).removeprefix("torch.")
 
 
 def _unboxed(boxed: Any) -> Any:

@@ -100,14 +100,14 @@ class Shapes(FakeTensorMode):  # type: ignore[misc]
             return func(*real[0], **real[1])
         if (device := kwargs.get("device")) is not None and device.type not in ("cpu", "meta"):
             raise ConfigError(f'asks for a tensor on {device}; use "cpu" where torch.cuda.is_available() is False')
-        before = [_form(tensor) for tensor in _tensors(args)] if key is not None else []
+        before = [_form(tensor) for tensor in tensors_in(args)] if key is not None else []
         out = super().__torch_dispatch__(func, types, args, kwargs)
         if out is not NotImplemented:
             flops, moved = flops_of(func, args, kwargs, out), moved_bytes_of(func, args, kwargs, out)
             self.flops += flops
             self.moved_bytes += moved
             if key is not None:
-                unchanged = before == [_form(tensor) for tensor in _tensors(args)]
+                unchanged = before == [_form(tensor) for tensor in tensors_in(args)]
                 self._memo[key] = _Known(flops, moved, _outputs(out, args) if unchanged else None, _container(out))
         return out
 
@@ -140,7 +140,7 @@ def known_data(tensor: Any) -> Any:
 
 def _real(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]] | None:
     """The arguments with real tensors, if all of them are known, small, and none is a single number of torch's own."""
-    tensors = [*_tensors(args), *_tensors(kwargs.values())]
+    tensors = [*tensors_in(args), *tensors_in(kwargs.values())]
     if not tensors or func in _LIFTS or not all(tensor.numel() <= MOST_KNOWN for tensor in tensors):
         return None
     if any(known_data(tensor) is None for tensor in tensors):
@@ -193,12 +193,13 @@ def _add_to_key(parts: list[Any], values: Sequence[Any]) -> bool:
     return True
 
 
-def _tensors(values: Any) -> Iterator[Any]:
+def tensors_in(values: Any) -> Iterator[Any]:
+    """The tensors in a sequence, and in those within it."""
     for value in values:
         if isinstance(value, torch.Tensor):
             yield value
         elif isinstance(value, (list, tuple)):
-            yield from _tensors(value)
+            yield from tensors_in(value)
 
 
 def _container(out: Any) -> Callable[[list[Any]], Any] | None:
@@ -211,7 +212,7 @@ def _outputs(out: Any, args: Sequence[Any]) -> tuple[_Output | None, ...] | None
         tensor.untyped_storage()._cdata: place for place, tensor in enumerate(args) if isinstance(tensor, FakeTensor)
     }
     nested = {tensor.untyped_storage()._cdata for value in args if not isinstance(value, torch.Tensor)
-              for tensor in _tensors([value])}  # fmt: skip
+              for tensor in tensors_in([value])}  # fmt: skip
     outputs: list[_Output | None] = []
     for one in out if isinstance(out, (list, tuple)) else [out]:
         if one is None:
@@ -235,9 +236,23 @@ def _outputs(out: Any, args: Sequence[Any]) -> tuple[_Output | None, ...] | None
 
 def bytes_of(value: Any) -> int:
     """Bytes of the elements of a tensor, or of those in a list; not of the storage below, which may be larger."""
-    if isinstance(value, torch.Tensor):
-        return int(value.numel() * value.element_size())
-    return sum(map(bytes_of, value)) if isinstance(value, (list, tuple)) else 0
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors_in([value]))
+
+
+def parts_of(value: Any, rows: Sequence[int] | None, members: int) -> tuple[int, ...]:
+    """Bytes of each member's part: of its tensor, or so many ``rows`` of the one (none given: as many of each)."""
+    tensors = list(tensors_in([value]))
+    if rows:
+        row = bytes_of(tensors) // max(1, tensors[0].shape[0])
+        return tuple(int(count) * row for count in rows)
+    if len(tensors) == members:
+        return tuple(map(bytes_of, tensors))
+    return (bytes_of(tensors) // members,) * members
+
+
+def dtype_of(value: Any) -> str:
+    """Name of the type of the first tensor in a value; empty without one."""
+    return next((str(tensor.dtype).removeprefix("torch.") for tensor in tensors_in([value])), "")
 
 
 def moved_bytes_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> float:
