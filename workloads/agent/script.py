@@ -5,8 +5,8 @@ every call that a rail carries:
 
 - ``{"ready": true}``: it stands before its recorded step; the answer ``{"go": true}`` comes with the first step.
 - ``{"call": n, ...}``: communication n of the rank's step. On a rail, with the fields of ``ScriptCall``; its memory
-  holds the input, and the result when ``{"done": n}`` comes. Without fields the script carries it over the front-end
-  network itself, until ``{"over": n}``.
+  holds the input, and the result when ``{"done": n}`` comes. Without these the script carries it over the front-end
+  network itself, from the moment ``at`` (monotonic seconds) until ``{"over": n}``.
 - ``{"step": k}``: the step is over on this rank. ``{"bye": true}``: the script ended well, and with it the rank.
 
 ``{"error": sentence}`` comes before the agent ends; an end of the connection ends the process of the script.
@@ -22,6 +22,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from mmap import mmap
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,9 @@ class Script(Values):
         elif not machine.begun:
             raise AgentError(f"{self._name} did not wait for its first step")
         elif "call" in message:
+            at = message.pop("at", now)
             self._call(message)
+            now = min(now, at) if isinstance(at, float) else now
             while self._called < len(self._numbers) and self._key(self._called) in self._calls:
                 self._called += 1
             return machine.come_to(self._step, self._communications[self._called - 1].id if self._called else 0, now)
@@ -216,10 +219,13 @@ class Script(Values):
         return entry
 
     def contribution(self, in_flight: InFlight) -> Floats:
-        """The buffer with the input of the script, 0 elsewhere."""
+        """The buffer with the input of the script, 0 elsewhere; its memory itself where input and result fill it."""
         (call, memory), layout = self._of(in_flight), in_flight.layout
         assert layout is not None
         in_flight.add = call.add
+        if layout.whole:
+            self._check_size(memory, call.bytes)
+            return np.frombuffer(mmap(memory, call.bytes), dtype=np.float32)
         buffer = np.zeros(layout.words, dtype=np.float32)
         self._move(os.preadv, memory, buffer, layout.input)
         return buffer
@@ -231,15 +237,20 @@ class Script(Values):
             (call, memory), buffer, layout = entry, in_flight.buffer, in_flight.layout
             assert buffer is not None and layout is not None
             call.finish(buffer, len(in_flight.group.members))
-            self._move(os.pwritev, memory, buffer, layout.output)
+            if not layout.whole:
+                self._move(os.pwritev, memory, buffer, layout.output)
             os.close(memory)
             self.channel.tell(done=self._numbers[in_flight.op.id])
 
     def _move(self, move: Callable[..., int], memory: int, buffer: Floats, pieces: tuple[Piece, ...]) -> None:
         """Read pieces of the script's memory into the buffer, or write them."""
         for offset, start, size in pieces:
-            if move(memory, [buffer.data.cast("B")[start : start + size]], offset) != size:
-                raise AgentError(f"the memory of a call of {self._name} ends before byte {offset + size}")
+            self._check_size(memory, offset + size)
+            move(memory, [buffer.data.cast("B")[start : start + size]], offset)
+
+    def _check_size(self, memory: int, size: int) -> None:
+        if os.fstat(memory).st_size < size:
+            raise AgentError(f"the memory of a call of {self._name} ends before byte {size}")
 
     def wrong_elements(self, in_flight: InFlight) -> int | None:
         """None: the script alone knows what is right."""

@@ -35,6 +35,8 @@ class RailClient:
         self._sock = _connect(path, timeout_s)
         self._on_lost = on_lost
         self._lock = threading.Lock()
+        self._noted = b""
+        """Lines that go with the next message: a small call then wakes the agent once."""
         self._waiting: dict[int, deque[tuple[int, memoryview, Then]]] = defaultdict(deque)
         """The calls under way by number, each with its memory: that of one step may end in the next one."""
         self._going = threading.Event()
@@ -84,7 +86,8 @@ class RailClient:
 
     def passed(self, number: int) -> None:
         """Say that call ``number`` of the step begins, which the script carries itself over the front-end network."""
-        self._say({"call": number})
+        with self._lock:
+            self._noted += _line({"call": number, "at": time.monotonic()})
 
     def over(self, number: int) -> None:
         """Say that this call is over."""
@@ -106,10 +109,10 @@ class RailClient:
             raise self._error
 
     def _say(self, message: dict[str, Any], memory: int = -1) -> None:
-        line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         with self._lock, contextlib.suppress(OSError):  # the thread that listens notices the end of the agent
-            count = socket.send_fds(self._sock, [line], [memory] if memory >= 0 else [])
-            self._sock.sendall(line[count:])
+            lines, self._noted = self._noted + _line(message), b""
+            count = socket.send_fds(self._sock, [lines], [memory] if memory >= 0 else [])
+            self._sock.sendall(lines[count:])
 
     def _listen(self) -> None:
         """Serve the agent's messages until it ends, or a ``then`` raises an error."""
@@ -176,6 +179,10 @@ def _connect(path: str, timeout_s: float) -> socket.socket:
             if time.monotonic() >= end:
                 raise AgentError(f"no agent listens at {path} within {timeout_s:g} s: {error.strerror}") from None
             time.sleep(_AGAIN_S)
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
 
 def _bytes(values: memoryview) -> memoryview:

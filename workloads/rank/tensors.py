@@ -63,6 +63,11 @@ class Layout(NamedTuple):
     def words(self) -> int:
         return self.bounds[-1][1]
 
+    @property
+    def whole(self) -> bool:
+        """Whether input and result are both all of the slots, as they are, and not nothing."""
+        return self.input == self.output == ((0, 0, ELEMENT_BYTES * self.words),) and self.words > 0
+
 
 @dataclass(frozen=True)
 class ScriptCall:
