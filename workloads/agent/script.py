@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import fcntl
 import json
 import os
 import socket
@@ -219,11 +220,14 @@ class Script(Values):
         return entry
 
     def contribution(self, in_flight: InFlight) -> Floats:
-        """The buffer with the input of the script, 0 elsewhere; its memory itself where input and result fill it."""
+        """The buffer with the input of the script, 0 elsewhere.
+
+        It is the call's memory itself where input and result fill it, and the script cannot take any of that away.
+        """
         (call, memory), layout = self._of(in_flight), in_flight.layout
         assert layout is not None
         in_flight.add = call.add
-        if layout.whole:
+        if layout.whole and fcntl.fcntl(memory, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
             self._check_size(memory, call.bytes)
             return np.frombuffer(mmap(memory, call.bytes), dtype=np.float32)
         buffer = np.zeros(layout.words, dtype=np.float32)
@@ -237,7 +241,7 @@ class Script(Values):
             (call, memory), buffer, layout = entry, in_flight.buffer, in_flight.layout
             assert buffer is not None and layout is not None
             call.finish(buffer, len(in_flight.group.members))
-            if not layout.whole:
+            if buffer.base is None:  # else it is that memory
                 self._move(os.pwritev, memory, buffer, layout.output)
             os.close(memory)
             self.channel.tell(done=self._numbers[in_flight.op.id])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import socket
@@ -69,9 +70,10 @@ class RailClient:
         """
         outgoing, incoming = _bytes(send), _bytes(receive)
         size = len(incoming) if kind in ("all_gather", "scatter", "recv") else len(outgoing)
-        memory = os.memfd_create("railyard-call")
+        memory = os.memfd_create("railyard-call", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.truncate(memory, max(len(outgoing), len(incoming)))
+            fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
             os.pwrite(memory, outgoing, 0)
             message: dict[str, Any] = {"call": number, "kind": kind, "bytes": size, "dtype": dtype, "reduce": reduce}
             if sent or received:

@@ -82,12 +82,13 @@ def own_traceback(error: BaseException, script: str) -> str:
 
 
 def after_steps(act: Callable[[], object]) -> None:
-    """Call ``act`` after each step of the first optimizer that steps."""
+    """Call ``act`` after each step of the first optimizer that steps while the ranks are joined."""
     first: list[Any] = []
 
     def stepped(optimizer: Any, *_: Any) -> None:
-        first[:] = first or [optimizer]
-        if optimizer is first[0]:
-            act()
+        if c10d.is_initialized():
+            first[:] = first or [optimizer]
+            if optimizer is first[0]:
+                act()
 
     register_optimizer_step_post_hook(stepped)
