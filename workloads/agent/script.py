@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from railyard.errors import AgentError, ConfigError
+from railyard.errors import AgentError, ConfigError, PeerLost
 from railyard.validation import from_plain
 from workloads.agent.config import AgentConfig
 from workloads.agent.transport.payload import Values
@@ -110,6 +110,8 @@ class Script(Values):
     def __init__(self, config: AgentConfig) -> None:
         super().__init__(config)
         self._name, self._steps = f"the script of rank {config.rank}", config.steps
+        self._ended = AgentError if config.incarnation is None else PeerLost
+        """Of a job that outlives its members, scripts end together where one does: the rank itself has not failed."""
         self._communications = tuple(config.program.communications(config.rank))
         self._numbers = {op.id: number for number, op in enumerate(self._communications)}
         self.channel = ScriptChannel(config.script, self._name)
@@ -146,7 +148,7 @@ class Script(Values):
         elif not message:
             if not (self.ended or machine.finished):
                 where = f"in step {self._step}{self._missing()}" if self.ready else "before its recorded step"
-                raise AgentError(f"{self._name} ended {where}")
+                raise self._ended(f"{self._name} ended {where}")
         elif not machine.begun:
             raise AgentError(f"{self._name} did not wait for its first step")
         elif "call" in message:

@@ -220,13 +220,15 @@ def test_computes_take_the_time_of_the_script_and_it_ends_the_steps(make: Make) 
         assert [(e["step"], e["sent_bytes"], e["lanes"]) for e in small] == [(k, 0, []) for k in range(3)]
 
 
-def test_a_member_of_a_training_job_begins_at_its_step_without_a_checkpoint_of_ours(make: Make, tmp_path: Path) -> None:
+def test_a_member_of_a_training_job_begins_at_its_step_and_outlives_its_script(make: Make, tmp_path: Path) -> None:
     agent = make(0, incarnation=Incarnation(2, 7, group="", store=str(tmp_path / "disk")))
     script = Script(agent)
     script.sock.close()
-    assert str(agent.ended()).startswith(
-        "the script of rank 0 ended in step 7 without its communication 0 (message in "
-    )
+    until(lambda: agent.said("error"), lambda: None)
+    assert agent.said("error")[0].startswith("the script of rank 0 ended in step 7 without its communication 0 (")
+    assert agent.said("consequence"), "it waits for the end of the incarnation, and is not taken for dead"
+    agent.stop()
+    assert agent.error is None
 
 
 CALL = {"call": 0, "kind": "send", "bytes": BYTES, "dtype": "float32"}
