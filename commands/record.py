@@ -98,7 +98,7 @@ def _write_chakra(record: Record, folder: Path) -> str:
 def _parser() -> Parser:
     made = Parser(prog="railyard record", description=DESCRIPTION)
     add = made.add_argument
-    add("--world", type=int, required=True, metavar="N", help="ranks of the job")
+    add("--world", type=int, metavar="N", help="ranks of the job; needed")
     add("--real", action="store_true", help="run all ranks as processes with real tensors, on this machine")
     add("--steps", type=int, metavar="N", help="steps to run; the last is kept (default as many as set-up needs)")
     add("--tflops", type=float, metavar="X", help=f"rate of a rank in TFLOP/s (default {TFLOPS:g})")
@@ -123,6 +123,8 @@ def _check(options: argparse.Namespace) -> None:
     """Refuse options that are out of range, or that say nothing together."""
     if "/" in (options.name or "") or len(options.name or "") > 100:
         raise ConfigError("must be at most 100 characters without a /, as files have it", key="--name")
+    if options.world is None:
+        raise ConfigError("is needed before SCRIPT: the number of ranks, as in --world 4", key="--world")
     for key, most in (("world", MOST_WORLD), ("steps", 1000), ("gpus_per_server", options.world)):
         value = getattr(options, key)
         if value is not None and not 1 <= value <= most:

@@ -16,11 +16,12 @@ _ONCE = "--repeats=1", "--attempts=1"
 USAGE = """usage: sudo railyard torchrun [options] SCRIPT.py [arguments of the script]
 
 Run a PyTorch script as it is, one rank a host, its large tensors over rails.
-Options are those of railyard run torch (railyard run torch --help), and
-everything after SCRIPT.py belongs to the script. --lab NAME takes a lab that is
-up: rank i is its host gi. --predict: the model alone, without root. Each point
-is measured once, unless --repeats says otherwise. Each starts the script anew,
-as does the recording before: {point} in an argument keeps their files apart.
+--ranks N is their number (4); all options are those of railyard run torch
+(--help), and what comes after SCRIPT.py belongs to the script. --lab NAME takes
+a lab that is up: rank i is its host gi. --predict: the model alone, without
+root. Each point is measured once, unless --repeats says otherwise. Each starts
+the script anew, as does the recording before: {point} in an argument keeps
+their files apart.
 
   sudo railyard torchrun --ranks 4 train.py --steps 10
   sudo railyard torchrun --modes provisioned --delays 0,50 --compute recorded \\

@@ -131,8 +131,8 @@ def _step_of(trace: RankTrace, step: int, seconds: Callable[[Work], float]) -> _
         count += isinstance(event, Call)
     taken = len({event.step for event in trace.events if not isinstance(event, Call | Wait)})
     raise ConfigError(
-        f"rank {trace.rank} took {taken} steps, of which none is step {step} (counted from 0): let the script take at "
-        f"least {step + 1}"
+        f"rank {trace.rank} took {taken} steps, and step {step + 1} is to be recorded; a step is one of the first "
+        "optimizer that steps after init_process_group"
     )
 
 

@@ -268,7 +268,11 @@ def run(order: RankOrder, tell: Callable[..., None]) -> int:
     if status:
         return status
     if not recorder.step:
-        tell("refuse", "ended before its optimizer took a step; a step is what is recorded", order.script)
+        tell(
+            "refuse",
+            "ended before an optimizer took a step after init_process_group; a step is what is recorded",
+            order.script,
+        )
         return 2
     write()
     return 0

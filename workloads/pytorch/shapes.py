@@ -55,6 +55,8 @@ class Shapes(FakeTensorMode):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self.cache_enabled = False
+        # which keeps weak references to tensors: then ``Module.to`` cannot swap a parameter of shapes for another
+        self.fake_tensor_converter.set_tensor_memo = lambda *_: None
         fake_tensor.CONSTANT_NUMEL_LIMIT = MOST_KNOWN  # of tensors that a script makes of its own numbers
         self.flops = self.moved_bytes = 0.0
         self._memo: dict[Any, _Known] = {}

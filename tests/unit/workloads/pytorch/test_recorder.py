@@ -95,6 +95,15 @@ def test_data_parallel_sets_up_and_then_reduces_buckets_while_it_computes(tmp_pa
     assert all(event.work.moved_bytes > 0 for event in trace.events if isinstance(event, StepEnd))
 
 
+def test_a_model_may_be_moved_and_have_other_numbers(tmp_path: Path) -> None:
+    body = """
+net = nn.Sequential(Block(), nn.LayerNorm(8)).to("cpu").bfloat16().float().double()
+net = nn.parallel.DistributedDataParallel(net)
+net.forward = lambda x, forward=net.forward: forward(x.double())"""
+    (trace,) = recorded(body + TRAIN, tmp_path).values()
+    assert [(call.dtype, call.bytes) for call in of_last_step(trace)] == [("float64", (WEIGHTS + 16) * 8)]
+
+
 def test_sharded_parameters_are_gathered_by_unit_forward_and_backward(tmp_path: Path) -> None:
     (trace,) = recorded("net = sharded(nn.Sequential(Block(), Block()))" + TRAIN, tmp_path).values()
     calls = of_last_step(trace)
@@ -231,7 +240,7 @@ REFUSED = {
     "init_device_mesh('cuda', (4,))": r'script.py:19: asks for a mesh of "cuda"; use "cpu"',
     "torch.zeros(4, device='cuda')": "script.py:19: asks for a tensor on cuda",
     "torch.cuda.set_device(0)": "script.py:19: asks for a GPU",
-    "sys.exit(0)": "script.py: ended before its optimizer took a step",
+    "sys.exit(0)": "script.py: ended before an optimizer took a step",
     "dist.recv(torch.zeros(1))": "script.py:19: rank 0 calls recv_any_source in a group of 4 from rank 0, which is not",
     "sys.exit(3)": "rank 0 of 4 ended with status 3",
     "import os; os.kill(os.getpid(), 9)": "rank 0 of 4 ended with status -9",
