@@ -183,6 +183,13 @@ def make_workload(recipe: Recipe, *, folded: bool = False) -> Workload:
     )
 
 
+def with_all_ranks(workload: Workload) -> Workload:
+    """A workload that was loaded ``folded`` with all its ranks, for a run."""
+    if workload.record is not None:
+        return recorded_workload(workload.record)
+    return workload if workload.training is None else make_workload(workload.training)
+
+
 def recipe_of(name_or_path: str) -> Recipe:
     """The recipe of a workload of the catalog, or of a YAML file; ``ConfigError`` for others."""
     if not is_recipe(name_or_path) or _is_record(name_or_path):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from railyard.errors import ConfigError, in_file
-from workloads.catalog import Workload, is_recipe, load_workload, make_workload, recorded_workload, workload_of
+from workloads.catalog import Workload, is_recipe, load_workload, with_all_ranks, workload_of
 from workloads.collectives.catalog import algorithm_for, schedule, schedule_of
 from workloads.formats.detect import format_of, read_workload_file
 from workloads.formats.layer_text import read_layer_file
@@ -93,12 +93,10 @@ def inspect_file(
         workload = load_workload(
             name_or_path, **options, compute_unit=compute_unit, size=size, gpus_per_server=gpus_per_server, folded=True
         )
-        if workload.training is not None:
-            return _of_workload(name_or_path, "recipe", make_workload(workload.training), ())
-        assert workload.record is not None
-        if workload.record.operations > MOST_OPERATIONS or workload.record.ranks > MOST_RANKS:
-            return _of_record(name_or_path, workload.record, workload)
-        return _of_workload(name_or_path, _RECORD, recorded_workload(workload.record), ())
+        record = workload.record
+        if record is not None and (record.operations > MOST_OPERATIONS or record.ranks > MOST_RANKS):
+            return _of_record(name_or_path, record, workload)
+        return _of_workload(name_or_path, "recipe" if record is None else _RECORD, with_all_ranks(workload), ())
     with in_file(name_or_path):
         if format_of(path) == "layers" and size is None:
             return _layer_file(path, compute_unit, 1 if gpus_per_server is None else gpus_per_server, **options)

@@ -13,8 +13,9 @@ from controllers.circuits.circuits import Matching
 from controllers.engine.jobs import Job
 from controllers.policies.catalog import load_policy, rehearse
 from controllers.policies.wiring import paths_in, rail_of_group
-from experiments.rails.job import job_point, load_job, model_scale, with_all_ranks
+from experiments.rails.job import job_point, load_job, model_scale
 from experiments.rails.settings import make_settings
+from workloads.catalog import with_all_ranks
 from workloads.program import Group
 
 _JOB = "smoke"

@@ -26,7 +26,6 @@ from experiments.rails.job import (
     program_on,
     resolve_scale,
     scale_needs,
-    with_all_ranks,
 )
 from experiments.rails.row import RailRow, stall_law_step_time_s
 from experiments.rails.settings import OWN_POLICY, Mode, RailPoint, RailSettings
@@ -40,7 +39,7 @@ from railyard.digits import alike
 from railyard.errors import CircuitError, ConfigError, ControlError
 from railyard.ownership import hand_over, temporary_folder
 from railyard.scale import Scale
-from workloads.catalog import CATALOG, Workload
+from workloads.catalog import CATALOG, Workload, with_all_ranks
 from workloads.phases import check_stale
 
 if TYPE_CHECKING:

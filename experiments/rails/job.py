@@ -19,7 +19,7 @@ from railyard.errors import ConfigError
 from railyard.scale import Floors, Scale, goodput_bytes_per_s
 from topos.options import MOST_MBPS
 from topos.rails import RailTopo
-from workloads.catalog import Workload, load_workload, make_workload, recorded_workload
+from workloads.catalog import Workload, load_workload, make_workload
 from workloads.collectives.catalog import schedule_of
 from workloads.collectives.circuits import follow_circuits
 from workloads.collectives.four_lanes import on_four_lanes
@@ -190,13 +190,6 @@ def load_job(settings: RailSettings) -> Workload:
     if recipe is None or recipe.compute.native_step_s is None or port_gbps(settings, workload) == workload.port_gbps:
         return workload
     return make_workload(fitted(settings, recipe), folded=True)
-
-
-def with_all_ranks(workload: Workload) -> Workload:
-    """A workload of ``load_job`` with all its ranks, for a run."""
-    if workload.record is not None:
-        return recorded_workload(workload.record)
-    return workload if workload.training is None else make_workload(workload.training)
 
 
 _FIT_STEPS = 8

@@ -12,11 +12,11 @@ from pydantic import Field, field_validator, model_validator
 
 from controllers.allocation.leases import JobPlacement, Order, load_placement
 from experiments.racks.setting import PORT_GBPS, DetectionSection
-from experiments.rails.job import load_job, port_gbps, with_all_ranks
+from experiments.rails.job import load_job, port_gbps
 from experiments.rails.settings import RailSettings, RailsSection, make_settings
 from experiments.settings import Delay, Option, SpreadSettings
 from railyard.errors import ConfigError
-from workloads.catalog import Workload
+from workloads.catalog import Workload, with_all_ranks
 
 MOST_JOBS = 256
 _NUMBER = r"\d{1,6}(?:\.\d{1,6})?"

@@ -25,14 +25,13 @@ from experiments.rails.job import (
     smallest_transfer,
     step_pace,
     topology_options,
-    with_all_ranks,
 )
 from experiments.rails.settings import Mode, make_settings
 from measure.live.calibration import default_calibration
 from measure.model.prediction import Costs, Prediction
 from railyard.errors import ConfigError
 from railyard.scale import Floors, Scale, goodput_bytes_per_s, goodput_share
-from workloads.catalog import load_workload
+from workloads.catalog import load_workload, with_all_ranks
 from workloads.program import Collective, Compute
 from workloads.training.expert_parallel import on_rail
 

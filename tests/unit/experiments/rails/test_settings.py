@@ -16,11 +16,12 @@ from reports import forecast
 
 from commands.main import main
 from experiments.rails.experiment import Rails
-from experiments.rails.job import load_job, with_all_ranks
+from experiments.rails.job import load_job
 from experiments.rails.settings import RailSettings, make_settings
 from measure.results.results import Results
 from railyard.errors import ConfigError
 from railyard.scale import Scale
+from workloads.catalog import with_all_ranks
 from workloads.collectives.catalog import schedule
 from workloads.formats.msccl_writer import write_msccl
 from workloads.inspection import traffic_of
