@@ -39,12 +39,6 @@ def net() -> Iterator[Emulation]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[AgentLauncher]:
-    with AgentLauncher.start() as running:
-        yield running
-
-
 def every_kind(rank: int) -> tuple[Operation, ...]:
     """All collectives, crossing sends and a group of two, with compute between them."""
     operations: list[Operation] = [Compute(0, "forward", 0.01)]

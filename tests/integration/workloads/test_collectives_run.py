@@ -38,12 +38,6 @@ VERIFIED = PacketSettings(verify=True)
 
 
 @pytest.fixture(scope="module")
-def launcher() -> Iterator[AgentLauncher]:
-    with AgentLauncher.start() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def electrical() -> Iterator[Session]:
     with Session(VERIFIED, RailTopo(servers=RANKS, gpus=1, ports=1, fabric="electrical", rate_mbps=50)) as session:
         yield session

@@ -66,12 +66,6 @@ STRAIGHT = [
 
 
 @pytest.fixture(scope="module")
-def launcher() -> Iterator[AgentLauncher]:
-    with AgentLauncher.start() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def electrical() -> Iterator[Session]:
     topo = RailTopo(servers=RANKS, gpus=1, fabric="electrical", rate_mbps=RATE_MBPS, front_end=True)
     with Session(PacketSettings(), topo) as session:

@@ -40,12 +40,6 @@ def net() -> Iterator[Emulation]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def launcher() -> Iterator[AgentLauncher]:
-    with AgentLauncher.start() as running:
-        yield running
-
-
 class Job:
     """The lives of one job on the hosts of a net."""
 
