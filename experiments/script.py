@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import select
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,7 +22,7 @@ ENDLESS = 1_000_000
 """Steps of the agents of a script, more than it does: nobody knows when it ends."""
 _FIRST_PORT, _PORTS = 29500, 500
 _TICK_S, _BLAME_S, _STOP_S = 0.1, 1.0, 3.0
-"""Time between two looks; how long a script has to say why its agent failed; longest wait for what was ended."""
+"""Longest time between two looks; for a script to say why its agent failed; until what was ended has ended."""
 _MOST_COLUMNS = 500
 _WARNING = b"[W"
 """Beginning of a warning of PyTorch itself, which is in the file alone: each rank has some about names of hosts."""
@@ -135,8 +136,7 @@ class ScriptTeam:
         end = time.monotonic() + (_BLAME_S if wait else 0.0)
         self._ranks.poll()
         while not self._ranks.failures and time.monotonic() < end:
-            time.sleep(_TICK_S)
-            self._ranks.poll()
+            self._hear()
         self._show()
         now, failures = time.monotonic(), self._ranks.failures
         self._failed_at = min(self._failed_at, now if failures else math.inf)
@@ -153,8 +153,13 @@ class ScriptTeam:
     def wait(self) -> None:
         """Wait for the end of all processes, with the errors of ``poll``."""
         while not self.over:
-            time.sleep(_TICK_S)
+            self._hear()
             self.poll()
+
+    def _hear(self) -> None:
+        """Take the next reports, or look again after a moment: at what is printed, and at the time."""
+        select.select([self._ranks], [], [], _TICK_S)
+        self._ranks.poll()
 
     def _show(self) -> None:
         """Say the whole lines that rank 0 has printed since the last call."""
@@ -178,8 +183,7 @@ class ScriptTeam:
             self._ranks.stop()
             end = time.monotonic() + _STOP_S
             while not self.over and time.monotonic() < end:
-                time.sleep(_TICK_S)
-                self._ranks.poll()
+                self._hear()
         self._show()
         if self._ranks.warning and self._places[0].socket:
             self._say(f"  {self._ranks.warning}")
