@@ -146,12 +146,9 @@ class RankMachine(Communications):
 
     def compute_done(self, now: float) -> list[Action]:
         """End the running compute; its followers start at its due time, so that lateness does not add up."""
-        assert self._executor is not None and self._compute is not None
-        step, op, began, due = self._compute
-        self._compute = None
-        fields = {"step": step, "op": op.id, "name": op.name, "late_s": max(0.0, now - due)}
-        self._note("compute", began, due, fields)
-        self._carry_out(self._executor.compute_done(op.id), due, now)
+        assert self._compute is not None
+        due = self._compute[3]
+        self._end_compute(due, max(0.0, now - due), now)
         return self._drain()
 
     def come_to(self, step: int, operation: int, now: float) -> list[Action]:
@@ -163,10 +160,13 @@ class RankMachine(Communications):
     def _end_computes(self, now: float) -> None:
         if self._compute is None or (self._compute[0], self._compute[1].id) >= self._reached:
             return
-        assert self._executor is not None
+        self._end_compute(max(self._compute[2], now), None, now)
+
+    def _end_compute(self, end: float, late_s: float | None, now: float) -> None:
+        assert self._executor is not None and self._compute is not None
         (step, op, began, _), self._compute = self._compute, None
-        self._note("compute", began, max(began, now), {"step": step, "op": op.id, "name": op.name, "late_s": None})
-        self._carry_out(self._executor.compute_done(op.id), max(began, now), now)
+        self._note("compute", began, end, {"step": step, "op": op.id, "name": op.name, "late_s": late_s})
+        self._carry_out(self._executor.compute_done(op.id), end, now)
 
     def passed(self, step: int, operation: int, now: float) -> list[Action]:
         """Process that a communication is over which the script has carried itself, over the front-end network."""
