@@ -6,7 +6,7 @@ import argparse
 import math
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,11 +53,10 @@ def main(arguments: Sequence[str]) -> int:
     out = options.out or Path(f"{name}.yaml")
     traces = _traces(options)
     step = last_step(list(traces.values()))
+    seconds = _seconds(options, traces.values(), step)
     record = record_of(
-        traces, name, step, seconds=_seconds(options), front_end_below=below, gpus_per_server=options.gpus_per_server
+        traces, name, step, seconds=seconds, front_end_below=below, gpus_per_server=options.gpus_per_server
     )
-    if options.seconds is not None:
-        record = lasting(record, options.seconds)
     write_record(record, out, links=True)
     _print(record, traces, step, _words(options), real=options.real)
     if options.chakra is not None:
@@ -149,12 +148,19 @@ def _check(options: argparse.Namespace) -> None:
         raise ConfigError("is for shapes alone; with --real the script routes its tokens itself", key="--experts")
 
 
-def _seconds(options: argparse.Namespace) -> Callable[[Work], float]:
-    """How long a rank computes for what it does between two events."""
+def _seconds(options: argparse.Namespace, traces: Iterable[RankTrace], step: int) -> Callable[[Work], float]:
+    """How long a rank computes for what it does between two events; ``--seconds`` is that of the busiest in a step."""
     if options.real:
         return lambda work: work.seconds * (options.factor or 1.0)
     flops, memory = (options.tflops or TFLOPS) * 1e12, (options.memory_gbytes or MEMORY_GBYTES) * 1e9
-    return lambda work: max(work.flops / flops, work.moved_bytes / memory)
+
+    def by_rates(work: Work) -> float:
+        return max(work.flops / flops, work.moved_bytes / memory)
+
+    if options.seconds is None:
+        return by_rates
+    busiest_s = max(sum(by_rates(event.work) for event in trace.events if event.step == step) for trace in traces)
+    return lambda work: by_rates(work) * options.seconds / (busiest_s or 1.0)
 
 
 def _words(options: argparse.Namespace) -> str:
@@ -164,23 +170,6 @@ def _words(options: argparse.Namespace) -> str:
     if options.seconds is not None:
         return f"{options.seconds:g} s of the busiest rank (--seconds), shared out by {rates}"
     return f"a roofline of {rates} (--tflops, --memory-gbytes)"
-
-
-def lasting(record: Record, seconds: float) -> Record:
-    """The record with computes so long that those of the busiest ranks last ``seconds`` together."""
-    factor = seconds / (max(ranks.compute_s for ranks in record.classes) or 1.0)
-    classes = (
-        replace(
-            ranks,
-            calls=tuple(
-                replace(call, seconds=call.seconds * factor, ahead=call.ahead * factor) for call in ranks.calls
-            ),
-            end_seconds=ranks.end_seconds * factor,
-            end_ahead=ranks.end_ahead * factor,
-        )
-        for ranks in record.classes
-    )
-    return replace(record, classes=tuple(classes))
 
 
 # ---- the tables ------------------------------------------------------------------------------------------------------
