@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import socket
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,10 @@ class Ranks:
         self.orders: Sequence[ScriptRank] = ()
         self.killed: list[int] = []
         self.warning = "cores are shared"
+        self.reports = socket.socketpair()
+
+    def fileno(self) -> int:
+        return self.reports[0].fileno()
 
     def launch(self, orders: Sequence[ScriptRank], fds: Sequence[int]) -> None:
         self.orders = orders
@@ -41,7 +46,7 @@ class Ranks:
 
 
 @pytest.fixture
-def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A team of two ranks, with its clock, its launcher and what it said."""
     clock = [100.0]
     monkeypatch.setattr("experiments.script.time.monotonic", lambda: clock[0])
@@ -51,7 +56,9 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     made = ScriptTeam(ranks, script, tmp_path / "003-restart1", said.append)  # type: ignore[arg-type]
     places = [RankPlace(rank + 4, -1, f"g{rank}-fe", str(tmp_path / f"s{rank}")) for rank in range(2)]
     made.launch(places, "10.250.0.5", 29500)
-    return made, clock, ranks, said
+    yield made, clock, ranks, said
+    for end in ranks.reports:
+        end.close()
 
 
 def test_each_rank_has_its_place_its_calls_and_files_and_all_the_arguments_of_the_point(team: Any) -> None:
