@@ -44,11 +44,13 @@ MIXES: dict[str, dict[int, float]] = {
     "small-even": dict.fromkeys((1, 2, 4, 8, 16), 1.0),
     "half-rack": {size: 32 / size for size in (4, 8, 16, 32)},
     "rack-even": dict.fromkeys((1, 2, 4, 8, 16, 32, 64), 1.0),
+    "tpu-v4": {int(size): share / size for size, share in published("tpu-v4-slices").values.items()},
 }
 """Mixes of slices: sizes in chips and their weights. ``half-rack``, the default, is the mix of the authors
 (``morphlux-mix`` of measure/published.yaml): each size has the same share of the chips. ``servers`` is the same without
 slices of half a rack (the TPU topologies 2x2x1, 2x2x2, 2x2x4), ``small`` includes single chips, ``small-even`` has the
-same number of requests of each size, ``rack-even`` slices of up to a whole rack."""
+same number of requests of each size, ``rack-even`` slices of up to a whole rack, and in ``tpu-v4`` each size has the
+share of the chips that it has of Google's machines."""
 
 
 def read_extents(value: Any) -> Any:

@@ -55,8 +55,6 @@ PHOTONIC_EPOCH_S = published("morphlux-epoch-photonic").values
 """Batch size -> epoch of MORPHLUX's testbed in seconds, with slices of ``EPOCH_SHAPE``."""
 EPOCH_GAINS = published("morphlux-epoch-batch")
 """Batch size -> electrical epoch / photonic epoch."""
-SECOND_PATH = published("morphlux-all-reduce")
-"""Bandwidth of an all-reduce over two ports / over one, by shape."""
 EPOCH_STEPS: Mapping[int, int] = {batch: int(steps) for batch, steps in published("morphlux-steps").values.items()}
 """Batch size -> steps of an epoch."""
 EPOCH_SHAPE: Shape = "2x1x1"
@@ -77,15 +75,6 @@ def compute_s(batch: int) -> float:
     0.55 s at batch 2, 0.75 s at 4 and 1.08 s at 8.
     """
     return ELECTRICAL_EPOCH_S[batch] / EPOCH_STEPS[batch] - GRADIENT_BYTES * 8 / (PORT_GBPS * 1e9)
-
-
-def epoch_gain(batch: int, second_path: float) -> float:
-    """Electrical / photonic epoch if two ports reduce ``second_path`` times as fast as one, by arithmetic.
-
-    Gradients take their time over one port at line rate; compute is that of ``compute_s`` on both fabrics.
-    """
-    reduce_s = GRADIENT_BYTES * 8 / (PORT_GBPS * 1e9)
-    return (compute_s(batch) + reduce_s) / (compute_s(batch) + reduce_s / second_path)
 
 
 @dataclass(frozen=True)
@@ -140,27 +129,36 @@ class ServerFabricSettings(RackSettings):
         default=3.0, ge=1, le=600, description="time of each iperf3 measurement, in seconds"
     )
     second_path: Annotated[float, Option(metavar="X")] = Field(
-        default=SECOND_PATH.values[EPOCH_SHAPE],
+        default=2.0,
         ge=1,
         le=2,
-        description="all-reduce bandwidth of two ports / of one, for the column of epochs by arithmetic",
+        description="what a job gets of both ports of a host, in ports (MORPHLUX's hosts: 1.79, their iperf3 2)",
     )
     scale: ServerFabricScale = ServerFabricScale()
 
     def epochs(self) -> list[Epoch]:
-        """Every epoch to measure, none twice; those of study ``batch`` last."""
+        """Every epoch to measure, none twice; those of study ``batch`` last.
+
+        iperf3 runs on the fabric of the epoch, unless a job gets less of its ports.
+        """
         measures: dict[Study, tuple[Measure, ...]] = {"iperf3": ("iperf3",), "epoch": ("all-reduce", "epoch")}
-        wanted = tuple(measure for study in measures if study in self.studies for measure in measures[study])
-        found = [Epoch(shape, shape, self.batch, wanted) for shape in self.shapes if wanted]
+        apart = [measures[study] for study in measures if study in self.studies]
+        wanted = tuple(measure for some in apart for measure in some)
+        together = apart if self.second_path < 2 else [wanted] * bool(wanted)
+        found = [Epoch(shape, shape, self.batch, some) for shape in self.shapes for some in together]
         done = [(epoch.shape, epoch.batch) for epoch in found if "epoch" in wanted]
         for batch in EPOCH_STEPS if "batch" in self.studies else ():
             if (EPOCH_SHAPE, batch) not in done:
                 found.append(Epoch(f"{EPOCH_SHAPE}, batch {batch}", EPOCH_SHAPE, batch, ("all-reduce", "epoch")))
         return found
 
-    def setting(self, fabric: str, shape: Shape, *, others: str = "") -> Setting:
-        """The prototype with one fabric and a tenant whose slice has ``shape``; ``others`` are more tenants."""
+    def setting(self, fabric: str, shape: Shape, *, others: str = "", iperf3: bool = False) -> Setting:
+        """The prototype with one fabric and a tenant whose slice has ``shape``; ``others`` are more tenants.
+
+        Where a job uses both ports of a host (which ``iperf3`` alone is not) they carry ``second_path`` ports in all.
+        """
         photonic = fabric == PHOTONIC
+        ports = 2.0 if iperf3 or not photonic else self.second_path
         kind = "photonic" if photonic else "electrical-torus"
         return Setting(
             name=fabric,
@@ -171,6 +169,7 @@ class ServerFabricSettings(RackSettings):
             options={"fabric": kind, "tenants": TENANTS[shape] + others, "mtu": self.mtu},
             scale=self.scale.scale(),
             kind=MorphluxTopo,
+            port_gbps=PORT_GBPS * ports / 2,
         )
 
     def job(self, setting: Setting, epoch: Epoch) -> JobPoint:
@@ -210,6 +209,7 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
         "                            # all studies on both fabrics",
         "--quick                     # one shape, shorter",
         "--study batch               # epochs at batch sizes 2, 4, 8",
+        "--second-path 1.79          # two ports give a job what they gave MORPHLUX's",
         "--study recovery --time 1   # in real time",
         "--predict                   # the model alone; no root",
     )
@@ -237,7 +237,10 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
 
     def pieces(self) -> list[Piece]:
         """Every epoch and the recovery, on both fabrics."""
-        found = [Piece(f"{epoch.name}, {setting.name}", (epoch, setting)) for epoch, setting in self._epochs()]
+        found = [
+            Piece(f"{epoch.name}, {epoch.measures[0]}, {setting.name}", (epoch, setting))
+            for epoch, setting in self._epochs()
+        ]
         if "recovery" in self.settings.studies:
             found += [Piece(f"recovery, {fabric}", (None, fabric)) for fabric in FABRICS]
         return found
@@ -261,7 +264,7 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
     def _epochs(self) -> Iterator[tuple[Epoch, Setting]]:
         for epoch in self.settings.epochs():
             for fabric in (ELECTRICAL, PHOTONIC):
-                yield epoch, self.settings.setting(fabric, epoch.shape)
+                yield epoch, self.settings.setting(fabric, epoch.shape, iperf3=epoch.measures == ("iperf3",))
 
     def _rows(self, epoch: Epoch, setting: Setting, job: JobPoint) -> list[ServerFabricRow]:
         lanes, n = len(iperf_paths(setting, job)), len(job.members)
@@ -281,7 +284,6 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
                 "paper_s": epoch.paper_s(setting.name),
                 "published_ratio": epoch.published_ratio,
                 "second_path": self.settings.second_path,
-                "second_path_ratio": epoch_gain(epoch.batch, self.settings.second_path),
             },
         }
         rows = []

@@ -11,9 +11,9 @@ from experiments.racks.figures import PUBLISHED, published_mark
 from experiments.racks.server_fabric.experiment import EPOCH_GAINS
 from experiments.racks.server_fabric.row import ELECTRICAL, MEASURES, PHOTONIC, RATIOS, SHAPES, gain
 from measure.figures.curves import Rows
-from measure.figures.looks import DASHED, FABRICS, FAINT
-from measure.figures.plot import Panel, Plot, PlotLine, figure_of
-from measure.figures.style import entry, note
+from measure.figures.looks import FABRICS
+from measure.figures.plot import Panel, Plot, figure_of
+from measure.figures.style import note
 from measure.metrics.estimate import paired_ratio, ratios
 from measure.results.estimates import values_of
 from measure.results.row import Row
@@ -108,8 +108,6 @@ def batches(rows: Rows, lines: Rows) -> Figure | None:
         pair = {row["fabric"]: row for row in rows if row["measure"] == "epoch" and row["shape"] == line["shape"]}
         return ratios(*(values_of(pair[name], "value") for name in (ELECTRICAL, PHOTONIC))) if len(pair) == 2 else []
 
-    dashed = {"color": FAINT, "linewidth": 1.2, "linestyle": DASHED}
-    second = f"if two ports reduced {lines[0]['second_path']:.2f}x as fast as one"
     plot = Plot(
         "batch",
         measured,
@@ -121,9 +119,8 @@ def batches(rows: Rows, lines: Rows) -> Figure | None:
         published_look=PUBLISHED,
         ticks="{:g}".format,
         grid="y",
-        lines=[PlotLine("second_path_ratio", dashed)],
         extra=lambda panel: panel.axes.set_ylim(1.0, 2.0),
-        entries=[entry(second, FAINT, linestyle=DASHED), published_mark(f"MORPHLUX ({EPOCH_GAINS.label})")],
+        entries=[published_mark(f"MORPHLUX ({EPOCH_GAINS.label})")],
         columns=2,
         height=2.2,
     )

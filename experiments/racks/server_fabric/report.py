@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.racks.report import fault_rows, point_name, recovery_figures, recovery_findings, recovery_tables
-from experiments.racks.server_fabric.experiment import EPOCH_GAINS, EPOCH_SHAPE, epoch_gain
+from experiments.racks.server_fabric.experiment import EPOCH_GAINS, EPOCH_SHAPE
 from experiments.racks.server_fabric.row import ELECTRICAL, MEASURES, PHOTONIC, RATIOS, gain
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table
 from measure.published import published
@@ -36,8 +36,7 @@ _BATCHES = (
     Column("photo-\nnic", f"{PHOTONIC} value", ".4g"),
     Column("MORPH-\nLUX", f"{PHOTONIC} paper_s", ".4g"),
     Column("ratio", "ratio", ".2f"),
-    Column("if 2 ports:\nours", "own_ratio"),
-    Column("theirs", "given_ratio"),
+    Column("model\nratio", "predicted ratio", ".2f"),
     Column("MORPH-\nLUX", "published_ratio", ".2f"),
     FAITHFUL,
 )
@@ -68,19 +67,9 @@ def _lines(rows: Sequence[Row]) -> Iterator[Row]:
 
 
 def batch_lines(rows: Sequence[Row]) -> list[Row]:
-    """A line for each batch size of the epochs of ``EPOCH_SHAPE``, with the gain at two bandwidths of a second port.
-
-    ``own_ratio`` has the arithmetic with our own all-reduces of the batch size, ``given_ratio`` with ``second_path``.
-    """
-    found = []
-    for line in _lines([row for row in rows if row["shape"].startswith(EPOCH_SHAPE)]):
-        if line["measure"] != "epoch" or line.get("second_path") is None:
-            continue
-        ours = gain(rows, "all-reduce", line["shape"])
-        own = None if ours is None else f"{epoch_gain(line['batch'], ours):.2f} ({ours:.2f}x)"
-        given = f"{line['second_path_ratio']:.2f} ({line['second_path']:.2f}x)"
-        found.append({**line, "own_ratio": own, "given_ratio": given})
-    return sorted(found, key=lambda line: line["batch"])
+    """A line for each batch size of the epochs of ``EPOCH_SHAPE``."""
+    epochs = [row for row in rows if row["shape"].startswith(EPOCH_SHAPE) and row["measure"] == "epoch"]
+    return sorted((line for line in _lines(epochs) if line.get("batch")), key=lambda line: line["batch"])
 
 
 def _tables(rows: Sequence[Row]) -> Iterator[Table]:
@@ -93,9 +82,7 @@ def _tables(rows: Sequence[Row]) -> Iterator[Table]:
         yield Table(title, _COLUMNS, lines)
     batches = batch_lines(shape_rows(rows))
     if len(batches) > 1:
-        title = f"Epochs of {EPOCH_SHAPE} by batch size, in s; MORPHLUX: {EPOCH_GAINS.label} ({EPOCH_GAINS.where})\n"
-        title += "(if 2 ports: ratio by arithmetic, if two ports reduce as many times as fast as one:\n"
-        title += "as measured here, and as given by --second-path)"
+        title = f"Epochs of {EPOCH_SHAPE} by batch size, in s; MORPHLUX: {EPOCH_GAINS.label} ({EPOCH_GAINS.where})"
         yield Table(title, _BATCHES, batches)
 
 
@@ -124,6 +111,8 @@ def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Cell
 def _calibrated(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
     if any(row.get("measure") != "iperf3" for row in rows):
         yield "epoch-compute"
+    if settings.get("second_path", 2) < 2:
+        yield "second-path"
     if any("tenant" in row for row in rows):
         yield "rack-stages"
 

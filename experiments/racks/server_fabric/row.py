@@ -28,7 +28,7 @@ class ServerFabricRow(MeasuredRow):
 
     main: ClassVar[tuple[str, ...]] = ("value",)
     given: ClassVar[frozenset[str]] = MeasuredRow.given | {
-        *("predicted", "lanes", "batch", "steps", "second_path", "second_path_ratio"),
+        *("predicted", "lanes", "batch", "steps", "second_path"),
     }
 
     measure: Annotated[Measure, "what was measured"]
@@ -44,8 +44,7 @@ class ServerFabricRow(MeasuredRow):
     batch: Annotated[int | None, "batch size"] = None
     paper_s: Annotated[float | None, "epoch of MORPHLUX (morphlux-epoch-*)"] = None
     steps: Annotated[int | None, "steps of the epoch"] = None
-    second_path: Annotated[float | None, "given all-reduce bandwidth of two ports / of one"] = None
-    second_path_ratio: Annotated[float | None, "gain of the epoch by arithmetic, if two ports gave that"] = None
+    second_path: Annotated[float | None, "what a job gets of both ports of a host, in ports"] = None
     checksum_ok: Annotated[bool | None, "whether every step has the checksum of an undisturbed job"] = None
 
     def __post_init__(self) -> None:
