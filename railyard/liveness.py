@@ -84,6 +84,11 @@ class Liveness:
         """Time of the last heartbeat of ``rank``; None if the rank is not watched."""
         return self._heard.get(rank) if rank in self._limits else None
 
+    def overdue(self, ranks: Iterable[int], now: float) -> list[int]:
+        """Those of ``ranks`` of which all heartbeats but the last are missing that may be, and at least one."""
+        limits = [(rank, *self._limits[rank]) for rank in ranks if rank in self._limits]
+        return [r for r, every_s, misses in limits if misses > 1 and now >= self._heard[r] + every_s * (misses - 1)]
+
     def newest(self) -> float:
         """Time of the newest heartbeat of all watched ranks; minus infinity if none is watched."""
         return max((self._heard[rank] for rank in self._limits), default=-math.inf)

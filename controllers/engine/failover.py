@@ -1,18 +1,19 @@
 """FailureHandler: the replacement of failed chips and the changes of circuits and routes for it. No clock, no I/O.
 
 The members of a job keep their positions; the replacement takes the position of the failed chip, and only circuits that
-differ change. Failures of one job are handled one after the other, in order, so that no two changes need the same port.
+differ change. Chips of a server that die together are replaced by one change. Otherwise the failures of one job are
+handled in order, so that no two changes need the same port; those during a change make the next one.
 Sources: LUMION (arXiv 2505.23105) and MORPHLUX (arXiv 2508.03674): the spare gets circuits to the neighbours of the
 failed chip, no other links change, and the job restarts from its checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from controllers.engine.actions import Action, MembersChanged, Note, Refuse, Reroute
-from controllers.engine.membership import Membership, Readiness
+from controllers.engine.membership import Membership, Readiness, with_members
 from controllers.engine.optical_state import OpticalState
 from controllers.engine.registry import JobRegistry, cluster_state_for
 from controllers.engine.request_queue import RequestQueue
@@ -40,20 +41,29 @@ class FailureHandler:
     def chip_failed(self, rank: int, cause: str, now: float, heard: float | None = None) -> list[Action]:
         """Fail ``rank``; a second report changes nothing. ``heard``: time of its last heartbeat, if any.
 
-        Raises ``ControlError`` for a rank that the fabric does not have.
+        The chips of its server that are silent too, up to the last heartbeat, fail with it: of a dead server one is
+        noticed first, and the others less than a heartbeat later. Raises ``ControlError`` for a rank that the fabric
+        does not have.
         """
         self._registry.check_rank(rank)
         if rank in self._registry.dead:
             return []
-        self._registry.dead.add(rank)
-        heard = self._liveness.last(rank) if heard is None else heard
-        self._liveness.forget([rank])
-        jobs = self._registry.jobs_of(rank)
+        beside = self._liveness.overdue(self._registry.plan.beside(rank), now)
         actions: list[Action] = []
-        for name in [membership.job.name for membership in jobs] or [""]:
-            actions.append(Note("failed", now, fields={"job": name, "rank": rank, "cause": cause, "heard": heard}))
-        for membership in jobs:
-            actions += self._interrupt(membership, rank, now)
+        jobs: dict[str, Membership] = {}
+        for chip in [rank, *beside]:
+            last = heard if chip == rank and heard is not None else self._liveness.last(chip)
+            why = cause if chip == rank else f"its server is silent, as rank {rank} is"
+            self._registry.dead.add(chip)
+            self._liveness.forget([chip])
+            mine = {membership.job.name: membership for membership in self._registry.jobs_of(chip)}
+            for name in mine or [""]:
+                actions.append(Note("failed", now, fields={"job": name, "rank": chip, "cause": why, "heard": last}))
+            for membership in mine.values():
+                membership.fail(chip)
+            jobs |= mine
+        for membership in jobs.values():
+            actions += self._interrupt(membership, now)
         for membership in self._registry.jobs.values():
             if membership.state == "running" and (reason := self._cut_off(membership)):
                 membership.incarnation_over = True
@@ -76,12 +86,11 @@ class FailureHandler:
 
     # ---- inside -----------------------------------------------------------------------------------------------
 
-    def _interrupt(self, membership: Membership, rank: int, now: float) -> list[Action]:
-        name = membership.job.name
+    def _interrupt(self, membership: Membership, now: float) -> list[Action]:
+        name, rank = membership.job.name, membership.dead[-1]
         refused = self._queue.refuse_start(name, f"rank {rank} failed before the circuits of job {name} were up", now)
         if refused:
             return refused
-        membership.fail(rank)
         actions = self.end_incarnation(membership, f"rank {rank} has failed")
         return actions if membership.state == "replacing" else actions + self._next(membership, now)
 
@@ -95,31 +104,37 @@ class FailureHandler:
         return actions
 
     def _next(self, membership: Membership, now: float) -> list[Action]:
-        while membership.waiting:
-            rank = membership.waiting.pop(0)
-            if rank in membership.ranks:  # an earlier change may have moved the whole job away from it
-                return self._replace(membership, rank, now)
-        return []
+        waiting, membership.waiting = set(membership.waiting), []
+        # an earlier change may have moved the whole job away from them
+        lost = [rank for rank in membership.ranks if rank in waiting]
+        return self._replace(membership, lost, now) if lost else []
 
-    def _replace(self, membership: Membership, rank: int, now: float) -> list[Action]:
+    def _replace(self, membership: Membership, lost: Sequence[int], now: float) -> list[Action]:
         if membership.state == "stranded":
             return self._strand(membership, membership.reason, now)
-        free = self._registry.free()
+        groups, policy = membership.job.groups, membership.policy
         try:
-            membership.policy.see(cluster_state_for(membership.job.name, self._optical, self._registry))
-            chosen = dict(membership.policy.replace(membership.job.groups, rank, free))
-            if not chosen:
-                raise ControlError(f"rank {rank} has failed and cannot be replaced: {self._registry.why_no_spare()}")
-            groups = self._check(membership, rank, chosen)
-            wiring = membership.policy.start(groups)
+            policy.see(cluster_state_for(membership.job.name, self._optical, self._registry))
+            for rank in lost:
+                if not any(rank in group.members for group in groups):
+                    continue
+                used = {member for group in groups for member in group.members}
+                chosen = dict(policy.replace(groups, rank, [r for r in self._registry.free() if r not in used]))
+                if not chosen:
+                    why = self._registry.why_no_spare()
+                    raise ControlError(f"rank {rank} has failed and cannot be replaced: {why}")
+                groups = self._check(membership, groups, rank, chosen)
+            wiring = policy.start(groups)
         except RailyardError as error:
             return self._strand(membership, str(error), now)
         except Exception as error:  # a user's policy may raise anything
             return self._strand(membership, f"the policy failed with {type(error).__name__}: {error}", now)
         return self._splice(membership, groups, wiring, now)
 
-    def _check(self, membership: Membership, rank: int, chosen: Mapping[int, int]) -> tuple[Group, ...]:
-        """The groups after the replacement that the policy chose; ``ControlError`` if it is invalid."""
+    def _check(
+        self, membership: Membership, groups: Sequence[Group], rank: int, chosen: Mapping[int, int]
+    ) -> tuple[Group, ...]:
+        """``groups`` after the replacement that the policy chose; ``ControlError`` if it is invalid."""
         job = membership.job.name
         others = {r: m for m in self._registry.jobs.values() if m is not membership for r in m.ranks}
         for new in chosen.values():
@@ -128,7 +143,7 @@ class FailureHandler:
                 raise ControlError(f"the policy of job {job} chose rank {new} as a replacement, which has failed too")
             if new in others:
                 raise ControlError(f"the policy of job {job} chose rank {new}, which is in job {others[new].job.name}")
-        groups = membership.after(chosen)
+        groups = with_members(groups, chosen)
         if any(rank in group.members for group in groups):
             raise ControlError(f"the policy of job {job} chose no replacement for rank {rank}")
         for group in groups:
@@ -175,11 +190,12 @@ class FailureHandler:
         return [*actions, MembersChanged(membership.job.name)] if membership.state == "running" else actions
 
     def _cut_off(self, membership: Membership) -> str:
-        """The reason why the members of a job cannot reach each other any more; empty if they can."""
-        rank = self._routing.cut_off(membership.ranks)
+        """The reason why the living members of a job cannot reach each other any more; empty if they can."""
+        living = [rank for rank in membership.ranks if rank not in self._registry.dead]
+        rank = self._routing.cut_off(living)
         if rank is None:
             return ""
-        first = membership.ranks[0]
+        first = living[0]
         return f"rank {rank} and rank {first} cannot reach each other: every route leads through failed chips"
 
     def _strand(self, membership: Membership, reason: str, now: float) -> list[Action]:

@@ -181,13 +181,6 @@ class Membership:
         self.waiting.append(rank)
         self.incarnation_over = True
 
-    def after(self, replacements: Mapping[int, int]) -> tuple[Group, ...]:
-        """The groups with each old member of ``replacements`` replaced by its new one in the same position."""
-        return tuple(
-            replace(group, members=tuple(replacements.get(rank, rank) for rank in group.members))
-            for group in self.job.groups
-        )
-
     def take(self, groups: tuple[Group, ...]) -> None:
         """Begin the change to ``groups``, which gets the next number; no rank has checked in to them yet."""
         self.state = "replacing"
@@ -269,6 +262,13 @@ class Membership:
         self.job = replace(self.job, groups=groups)
         self.ever.update(self.ranks)
         self.readiness = {group.name: Readiness(group) for group in groups}
+
+
+def with_members(groups: Iterable[Group], replacements: Mapping[int, int]) -> tuple[Group, ...]:
+    """``groups`` with each old member of ``replacements`` replaced by its new one in the same position."""
+    return tuple(
+        replace(group, members=tuple(replacements.get(rank, rank) for rank in group.members)) for group in groups
+    )
 
 
 def _ranks(groups: Iterable[Group]) -> tuple[int, ...]:

@@ -51,7 +51,7 @@ class TorusPolicy(RackPolicy):
         hops_from = [distances(self.plan, rank, self._dead) for rank in neighbours if rank not in self._dead]
         reachable = [spare for spare in free if all(spare in hops for hops in hops_from)]
         near = {spare: [hops[spare] for hops in hops_from] for spare in reachable}
-        return {dead: min(near, key=lambda spare: (sum(near[spare]), max(near[spare])))} if near else {}
+        return {dead: min(near, key=lambda spare: (sum(near[spare]), max(near[spare], default=0)))} if near else {}
 
 
 class MigratePolicy(TorusPolicy):

@@ -104,3 +104,12 @@ def test_one_that_falls_silent_right_after_an_answer_has_the_time_of_all_its_hea
     assert not liveness.silent(29.9) and liveness.next_check(29.9) == 30.0
     (silence,) = liveness.silent(30.0)
     assert not silence.hangs
+
+
+def test_one_that_has_missed_all_heartbeats_but_one_is_overdue_and_never_one_of_a_single_heartbeat() -> None:
+    liveness = Liveness()
+    liveness.watch(1, 0.25, 3, 1.0)
+    liveness.watch(2, 0.25, 3, 1.2)
+    liveness.watch(3, 0.25, 1, 0.0)
+    assert liveness.overdue([1, 2, 3, 4], 1.5) == [1]
+    assert liveness.overdue([1, 2, 3, 4], 1.7) == [1, 2]

@@ -557,3 +557,43 @@ def test_an_unplugged_spare_is_not_chosen() -> None:
     here.settle()
     news = here.engine.changes_since("A", 0)
     assert news is not None and news["replacements"] == [(0, last)]
+
+
+# ---- a whole server ------------------------------------------------------------------------------------------------
+
+
+def beating(*beats: tuple[int, float]) -> RackPlayer:
+    here = world("A", detection=Detection(0.25, 3))
+    for rank, t in beats:
+        here.engine.alive("A", rank, t)
+    return here
+
+
+def test_the_chips_of_a_dead_server_are_replaced_by_one_change_when_the_first_is_noticed() -> None:
+    here = beating((0, 1.0), (1, 1.2), (2, 1.1), (3, 1.7))
+    here.now = 1.75
+    here.do(here.engine.check_heartbeats(here.now))
+    assert [note.fields["rank"] for note in here.notes if note.kind == "failed"] == [0, 1]
+    assert len(here.dark) == 1, "chip 2 is as silent as chip 1, and of another server"
+    here.settle()
+    assert ring_of(here, "A") == (8, 9, 2, 3)
+    assert here.goes() == ring(8, 9, 2, 3)
+    assert here.changed == ["A"] and here.note("replaced").fields["dead"] == [0, 1]
+
+
+def test_a_chip_whose_heartbeats_come_outlives_the_one_beside_it() -> None:
+    here = beating((0, 1.0), (1, 1.3), (2, 1.7), (3, 1.7))
+    here.now = 1.75
+    here.do(here.engine.check_heartbeats(here.now))
+    here.settle()
+    assert ring_of(here, "A") == (8, 1, 2, 3)
+
+
+def test_what_fails_during_a_change_is_replaced_by_the_next_one() -> None:
+    here = world("A")
+    for rank in (1, 3):
+        here.fail(rank)
+    assert len(here.dark) == 1
+    here.settle()
+    assert ring_of(here, "A") == (0, 8, 2, 9)
+    assert here.changed == ["A"] and here.kinds().count("replaced") == 2
