@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -167,13 +167,19 @@ class PointRun:
         return team
 
     def kill(self, ranks: Sequence[int], job: str, team: AgentTeam | None) -> None:
-        """Kill hosts at once: cut their links and end their agents; the noted fault is that of the first rank."""
+        """Kill hosts at once: cut their links and end their agents; the noted fault is that of the first rank.
+
+        Agents stand still while links go down, one after the other: a dead machine closes no connection.
+        """
         self.dead.update(ranks)
         began = self.clock()
+        kills = [] if team is None else [partial(team.kill, rank) for rank in ranks if rank in team.ranks]
+        for kill in kills:
+            kill(halt=True)
         for rank in ranks:
             self.session.cut(rank)
-            if team is not None:
-                team.kill(rank)
+        for kill in kills:
+            kill()
         self.note("fault", began, job=job, rank=ranks[0], ranks=list(ranks), what="killed: links cut, agent ended")
 
     def fail_port(self, switch: str, port: int, rank: int, job: str) -> None:

@@ -341,7 +341,7 @@ class AgentTeam:
     def __init__(self, launcher: AgentLauncher, number: int, first_steps: dict[int, int]) -> None:
         self._launcher = launcher
         self._number = number
-        self._ranks = tuple(first_steps)
+        self.ranks = tuple(first_steps)
         self.pids: dict[int, int] = {}
         """Process id by rank, for agents that were started."""
         self.steps: dict[int, int] = dict(first_steps)
@@ -420,12 +420,12 @@ class AgentTeam:
 
     def _wait(self, arrived: set[int], timeout: float, aim: str) -> None:
         end = time.monotonic() + timeout
-        while len(arrived) < len(self._ranks):
+        while len(arrived) < len(self.ranks):
             until = min(end, self.next_check())
             heard = self._launcher.listen(until - time.monotonic())
             self.check(heard)
             if not heard and time.monotonic() >= end:
-                late = next(rank for rank in self._ranks if rank not in arrived)
+                late = next(rank for rank in self.ranks if rank not in arrived)
                 raise AgentError(f"the agent of rank {late} did not {aim} within {timeout:g} s")
 
     def next_check(self) -> float:
@@ -451,15 +451,18 @@ class AgentTeam:
             continue
         raise AgentError(min(self.failures, key=lambda bad: bad.consequence).sentence)
 
-    def kill(self, rank: int) -> None:
-        """Kill the agent of ``rank`` at once, like a failure of its machine; ``ValueError`` for an unknown rank."""
-        if rank not in self._ranks:
+    def kill(self, rank: int, *, halt: bool = False) -> None:
+        """Kill the agent of ``rank`` at once, like a failure of its machine; ``ValueError`` for an unknown rank.
+
+        ``halt``: it only stands still, and its connections do not end, until it is killed.
+        """
+        if rank not in self.ranks:
             raise ValueError(f"rank {rank} does not belong to this launch")
-        self._launcher.send({"team": self._number, "kill": rank})
+        self._launcher.send({"team": self._number, "kill": rank, "halt": halt})
 
     @property
     def gone(self) -> bool:
-        return len(self.exited) == len(self._ranks)
+        return len(self.exited) == len(self.ranks)
 
     def begin_stop(self) -> None:
         """Tell all remaining agents to stop; those still running a second later are killed."""

@@ -115,7 +115,7 @@ class LauncherServer:
         elif "launch" in order:
             self._launch(order["launch"], fds[0], order["namespaces"])
         elif "kill" in order:
-            self._kill(order["team"], order["kill"])
+            self._kill(order["team"], order["kill"], signal.SIGSTOP if order.get("halt") else signal.SIGKILL)
         else:
             self._forward(order)
         return True
@@ -130,11 +130,10 @@ class LauncherServer:
                 if stop:
                     self._loop.at(time.monotonic() + _KILL_AFTER_S, partial(_kill, child))
 
-    def _kill(self, team: int, rank: int) -> None:
-        """Kill one agent with SIGKILL, like a failure of its machine."""
+    def _kill(self, team: int, rank: int, how: signal.Signals) -> None:
         for child in self._children:
             if (child.team, child.rank) == (team, rank):
-                _kill(child)
+                _kill(child, how)
 
     def _flush(self) -> None:
         with contextlib.suppress(OSError):
@@ -220,11 +219,11 @@ class LauncherServer:
         self._report(child, exited=os.waitstatus_to_exitcode(status))
 
 
-def _kill(child: AgentProcess) -> None:
-    """Kill an agent with SIGKILL, like a failure of its machine, unless it has ended."""
+def _kill(child: AgentProcess, how: signal.Signals = signal.SIGKILL) -> None:
+    """Kill an agent, like a failure of its machine, unless it has ended; with SIGSTOP it stands still."""
     if child.pidfd >= 0:
         with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
+            signal.pidfd_send_signal(child.pidfd, how)
 
 
 def _file_descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
