@@ -34,6 +34,11 @@ class Kill:
     after_s: float | None = None
     place: str = ""
 
+    def ranks(self, plan: FabricPlan) -> tuple[int, ...]:
+        """The ranks that die: ``rank``, or all of its server."""
+        whole = self.place.startswith("server")
+        return tuple(plan.on_server(self.rank // plan.gpus_per_server)) if whole else (self.rank,)
+
     def __str__(self) -> str:
         return f"{self.place or self.rank}@" + (f"{self.step:g}" if self.step is not None else f"+{self.after_s:g}")
 
@@ -100,16 +105,16 @@ def _rank_at(place: str, plan: FabricPlan) -> int:
     return ports[0]
 
 
-def check_kills(kills: Iterable[Kill], ranks: int, steps: int, known: Sequence[int]) -> None:
-    """Raise ``ConfigError`` for kills that cannot happen.
+def check_kills(kills: Iterable[Kill], plan: FabricPlan, steps: int, known: Sequence[int], *, port: bool) -> None:
+    """Raise ``ConfigError`` for kills that cannot happen, or not be noticed (``port``: a dark port is).
 
     These are kills of ranks that do not exist, that are not in ``known`` (members and spares) or are dead already, and
     kills after the last of ``steps``.
     """
     dead: set[int] = set()
     for kill in kills:
-        if kill.rank >= ranks:
-            raise ConfigError(f"{kill} names rank {kill.rank}; this fabric has ranks 0 to {ranks - 1}", key="kill")
+        if kill.rank >= plan.ranks:
+            raise ConfigError(f"{kill} names rank {kill.rank}; this fabric has ranks 0 to {plan.ranks - 1}", key="kill")
         if kill.rank not in known:
             raise ConfigError(
                 f"{kill} names rank {kill.rank}, which is neither a member of a job nor a spare; use one of "
@@ -118,7 +123,9 @@ def check_kills(kills: Iterable[Kill], ranks: int, steps: int, known: Sequence[i
             )
         if kill.rank in dead:
             raise ConfigError(f"{kill} names rank {kill.rank}, which is already dead; name another", key="kill")
-        dead.add(kill.rank)
+        dead.update(kill.ranks(plan))
+        if ":" in kill.place and not port:
+            raise ConfigError("of a port is noticed by its light alone; add detection.detect port", key="kill")
         if kill.step is not None and kill.step >= steps:
             raise ConfigError(f"{kill} is after the last step of the job, which has {steps} steps", key="kill")
 

@@ -331,10 +331,9 @@ class JobGroup:
         if port:
             self._run.fail_port(switch, int(port), kill.rank, name)
         else:
-            server = plan.on_server(kill.rank // plan.gpus_per_server)
-            self._run.kill([*server] if kill.place else [kill.rank], name, team)
+            self._run.kill(kill.ranks(plan), name, team)
             if member and job.script is not None:
-                job.script.kill([*server] if kill.place else [kill.rank])
+                job.script.kill(kill.ranks(plan))
         self._last_kill = self._run.clock()
         what = f"a member of job {name}" if member else "a spare"
         place = kill.place and f" ({kill.place})"

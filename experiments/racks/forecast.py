@@ -122,8 +122,8 @@ def _with_own_names(program: Program) -> Program:
     return replace(program, operations=operations, schedules={names[name]: s for name, s in program.schedules.items()})
 
 
-def windows(setting: Setting, jobs: Sequence[JobPoint], dying: Sequence[int]) -> list[JobWindow]:
-    """The predicted windows: before the first of ``dying`` (ranks in the order of their deaths), and after each death.
+def windows(setting: Setting, jobs: Sequence[JobPoint], dying: Iterable[Sequence[int]]) -> list[JobWindow]:
+    """The predicted windows: before the first of ``dying`` (the ranks of each fault, in order), and after each.
 
     The list ends early when no spare can replace a dead member.
     """
@@ -132,19 +132,24 @@ def windows(setting: Setting, jobs: Sequence[JobPoint], dying: Sequence[int]) ->
 
 
 def deaths(
-    setting: FabricSetting, jobs: Sequence[JobPoint], members: Mapping[str, tuple[int, ...]], dying: Iterable[int]
+    setting: FabricSetting,
+    jobs: Sequence[JobPoint],
+    members: Mapping[str, tuple[int, ...]],
+    dying: Iterable[Sequence[int]],
 ) -> Iterator[tuple[Mapping[str, tuple[int, ...]], frozenset[int]]]:
-    """The members of each job and the dead chips, before the first of ``dying`` and after each.
+    """The members of each job and the dead chips, before the first fault, whose ranks die at once, and after each.
 
     The policy of ``setting`` chooses the replacements; it ends early when it has none for a dead member.
     """
     policy = load_policy(setting.policy, setting.plan)
     dead: frozenset[int] = frozenset()
     yield members, dead
-    for rank in dying:
-        dead |= {rank}
-        affected = next((job for job in jobs if rank in members.get(job.name, ())), None)
-        if affected is not None:
+    for together in dying:
+        dead |= set(together)
+        for rank in [rank for ranks in members.values() for rank in ranks if rank in together]:
+            affected = next((job for job in jobs if rank in members.get(job.name, ())), None)
+            if affected is None:  # moved with another rank of its server
+                continue
             used = {r for ranks in members.values() for r in ranks}
             free = [spare for spare in setting.plan.spares if spare not in dead and spare not in used]
             groups = tuple(affected.program_of(members[affected.name]).groups.values())
@@ -245,8 +250,8 @@ def predict_recovery(
     ``stored``: whether there is a checkpoint, which newcomers copy unless the duration of that stage is given.
     """
     costs, name = machine_costs(len(job.members)), job.name
-    newcomers = set(after.members[name]) - set(before.members[name])
-    copies = -(-len(newcomers) // max(1, len(job.members) - 1)) if stored else None
+    old, new = set(before.members[name]), set(after.members[name])
+    copies = -(-len(new - old) // max(1, len(old - after.dead))) if stored else None
     model = after.jobs[name]
     parts = restart_parts(job, setting.plan, setting.scale, costs, copies=copies, first_step_s=model.first_step_s)
     assert job.training is not None
@@ -279,7 +284,7 @@ def predicted_rows(
 
     A kill after the first checkpoint, and one that names no step, leaves a checkpoint to restart from.
     """
-    seen = windows(setting, jobs, [kill.rank for kill in kills])
+    seen = windows(setting, jobs, [kill.ranks(setting.plan) for kill in kills])
     for before, after, kill in zip(seen, [*seen[1:], None], kills, strict=False):
         job = next((job for job in jobs if kill.rank in before.members[job.name]), None)
         if job is not None and job.training is not None:

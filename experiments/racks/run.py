@@ -275,6 +275,6 @@ def play_racks(
     before: Callable[[Session], None] = lambda session: None,
 ) -> RackResult:
     """``play`` on racks, whose jobs share links and are predicted together."""
-    seen = windows(setting, jobs, [kill.rank for kill in faults.kills])
+    seen = windows(setting, jobs, [kill.ranks(setting.plan) for kill in faults.kills])
     slowest_s = max(window.jobs[jobs[0].name].step_time_s for window in seen)
     return play(runner, setting, jobs, faults, seen=seen, expected_s=slowest_s * jobs[0].steps, before=before)

@@ -160,11 +160,9 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
 
     def _kills(self, plan: FabricPlan) -> tuple[Kill, ...]:
         kills, steps = parse_kills(self.settings.kill, plan), max(job.request.steps for job in self.jobs)
-        check_kills(kills, plan.ranks, steps, range(plan.ranks))
+        check_kills(kills, plan, steps, range(plan.ranks), port="port" in self.settings.detection.detect)
         if kills and not self.settings.spare_servers:
             raise ConfigError("needs a server that takes over; give spare_servers 1 or more", key="kill")
-        if any(":" in kill.place for kill in kills) and not self.settings.detection.detection(self.setting_scale).port:
-            raise ConfigError("of a port is noticed by its light alone; add detection.detect port", key="kill")
         return kills
 
     @property

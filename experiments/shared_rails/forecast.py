@@ -78,7 +78,7 @@ def forecast(
     stays = timetable(jobs, leases, plan, stay_s)
     members = {job.name: members_on(job, stays[job.name].servers, plan.gpus_per_server) for job in jobs
                if job.name in stays}  # fmt: skip
-    between = deaths(setting, list(points.values()), members, [kill.rank for kill in kills])
+    between = deaths(setting, list(points.values()), members, [kill.ranks(plan) for kill in kills])
     windows = tuple(JobWindow(ranks, dead, predicted, contended=False) for ranks, dead in between)
     return Forecast(predicted, stays, windows)
 

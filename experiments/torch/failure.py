@@ -52,9 +52,7 @@ def outliving(setting: RailSetting, settings: TorchSettings) -> JobPoint:
 def kills_of(settings: TorchSettings, plan: FabricPlan) -> tuple[Kill, ...]:
     """The kills, in steps of the agents, which count from the end of the set-up; ``ConfigError`` for wrong ones."""
     kills, first = parse_kills(settings.kill, plan), settings.setup_steps
-    check_kills(kills, plan.ranks, ENDLESS, range(plan.ranks))
-    if any(":" in kill.place for kill in kills) and "port" not in settings.detection.detect:
-        raise ConfigError("of a port is noticed by its light alone; add detection.detect port", key="kill")
+    check_kills(kills, plan, ENDLESS, range(plan.ranks), port="port" in settings.detection.detect)
     if any(kill.step is not None and kill.step < first for kill in kills):
         raise ConfigError(f"must be after the {first} steps of set-up (setup_steps)", key="kill")
     return tuple(kill if kill.step is None else replace(kill, step=kill.step - first) for kill in kills)
@@ -65,5 +63,5 @@ def windows_of(
 ) -> tuple[JobWindow, ...]:
     """The predictions before and after each kill: the same on all members."""
     model = {job.name: JobPrediction(prediction.step_times_s[0], prediction.step_time_s, {})}
-    between = deaths(setting, [job], {job.name: job.members}, [kill.rank for kill in kills])
+    between = deaths(setting, [job], {job.name: job.members}, [kill.ranks(setting.plan) for kill in kills])
     return tuple(JobWindow(members, dead, model, contended=False) for members, dead in between)

@@ -19,7 +19,7 @@ from pydantic import Field, field_validator, model_validator
 
 from experiments.faults import Faults, Kill, check_kills, parse_kills, random_kill
 from experiments.job_point import JobPoint
-from experiments.racks.forecast import predicted_rows
+from experiments.racks.forecast import deaths, predicted_rows
 from experiments.racks.row import NEIGHBOUR, FailoverRow, add_ratios
 from experiments.racks.run import play_racks
 from experiments.racks.setting import (
@@ -206,7 +206,19 @@ class FailoverSettings(RackSettings):
         assert plan.rack is not None
         kills = () if self.random_kills else parse_kills(self.kill, plan)
         members = [rank for tenant in plan.rack.tenants for rank in tenant.ranks]
-        check_kills(kills, plan.ranks, self.steps, [*members, *plan.rack.spares])
+        check_kills(kills, plan, self.steps, [*members, *plan.rack.spares], port="port" in self.detection.detect)
+        for kill in kills:
+            dying = kill.ranks(plan)
+            hit = [tenant for tenant in plan.rack.tenants if not set(dying).isdisjoint(tenant.ranks)]
+            if len(hit) > 1:
+                names = " and ".join(tenant.name for tenant in hit)
+                raise ConfigError(f"{kill} hits jobs {names}; name a server that one job rents", key="kill")
+            if len(dying) > 1 and any(set(dying).issuperset(tenant.ranks) for tenant in hit):
+                raise ConfigError(
+                    f"{kill} takes all chips of job {hit[0].name}, and with them every copy of its checkpoint; rent a "
+                    "slice on two servers, such as 4x2@0,0",
+                    key="kill",
+                )
         if not kills and not self.random_kills:
             raise ConfigError("names no chip; give RANK@STEP such as 1@4.5", key="kill")
         return kills
@@ -259,6 +271,20 @@ class Failover(RepeatedExperiment[FailoverSettings]):
             assert setting.plan.rack is not None
             rings = [Group(tenant.name, "dp", tenant.ranks) for tenant in setting.plan.rack.tenants]
             try_policy(setting.policy, setting.plan, rings)
+            self._check_spares(setting)
+
+    def _check_spares(self, setting: Setting) -> None:
+        """``ConfigError`` for a kill after one that leaves the first job without a spare, which ends the run."""
+        jobs, kills = self.settings.jobs(setting), self.settings.kills(setting.plan)
+        start = {job.name: job.members for job in jobs}
+        before = list(deaths(setting, jobs, start, [kill.ranks(setting.plan) for kill in kills]))
+        last = kills[len(before) - 1 : len(before)]
+        if len(before) < len(kills) and last[0].rank in before[-1][0][jobs[0].name]:
+            raise ConfigError(
+                f"{kills[len(before)]} is after {last[0]}, which ends job {jobs[0].name}, as no spare is left; leave "
+                "it out, or add spares",
+                key="kill",
+            )
 
     def predict(self) -> list[FailoverRow]:
         """A row of the model for every fabric and every kill that hits a job; of random kills the first."""

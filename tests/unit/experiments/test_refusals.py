@@ -120,7 +120,7 @@ test_refusals = refusals(
         "bench": checked("bench"),
         "kill": lambda text: parse_kills(text, plan(RackTopo())),
         "kill in a run": lambda text: check_kills(
-            parse_kills(text, plan(RackTopo())), ranks=20, steps=10, known=[16, 1, 0]
+            parse_kills(text, plan(RackTopo())), plan(RackTopo()), steps=10, known=[16, 1, 0], port=False
         ),
         "timetable": parse,
         "timetable file": of_file("flaps.yaml", lambda text: parse(str(written("flaps.yaml", text)))),

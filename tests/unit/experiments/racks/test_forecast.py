@@ -97,7 +97,7 @@ def test_the_whole_recovery() -> None:
 def seen_on(name: FabricName, dying: Sequence[int], **values: Any) -> list[JobWindow]:
     made = validated(FailoverSettings, values)
     setting = made.setting(name)
-    return windows(setting, made.jobs(setting), dying)
+    return windows(setting, made.jobs(setting), [(rank,) for rank in dying])
 
 
 def predicted_rows(**values: Any) -> list[FailoverRow]:
@@ -184,7 +184,7 @@ def recovery_on(name: FabricName, *, stored: bool) -> FailoverRow:
     made = validated(FailoverSettings, {"stages": {"data": 10.0}})
     setting = made.setting(name)
     job, other = made.jobs(setting)
-    before, after = windows(setting, [job, other], [1])
+    before, after = windows(setting, [job, other], [(1,)])
     row = FailoverRow()
     predict_recovery(row, setting, job, before, after, stored=stored)
     return row
@@ -211,7 +211,7 @@ def test_a_given_checkpoint_goes_before_its_bytes() -> None:
     setting = made.setting("photonic")
     (job,) = made.jobs(setting)
     row = FailoverRow()
-    predict_recovery(row, setting, job, *windows(setting, [job], [1]), stored=True)
+    predict_recovery(row, setting, job, *windows(setting, [job], [(1,)]), stored=True)
     assert row.predicted_checkpoint_s == 2.0
 
 
