@@ -85,7 +85,7 @@ class Liveness:
         return self._heard.get(rank) if rank in self._limits else None
 
     def overdue(self, ranks: Iterable[int], now: float) -> list[int]:
-        """Those of ``ranks`` of which all heartbeats but the last are missing that may be, and at least one."""
+        """The ranks that are silent but for one heartbeat: ``misses`` - 1 are missing, which is one or more."""
         limits = [(rank, *self._limits[rank]) for rank in ranks if rank in self._limits]
         return [r for r, every_s, misses in limits if misses > 1 and now >= self._heard[r] + every_s * (misses - 1)]
 

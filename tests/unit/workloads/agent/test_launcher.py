@@ -325,7 +325,8 @@ def test_a_consequence_without_a_cause_is_raised_itself(server: Server) -> None:
 def test_kill_names_one_rank_of_the_launch(server: Server) -> None:
     team = launched(server, 0, 2)
     team.kill(2)
-    assert server.receive() == ({"team": 0, "kill": 2}, [])
+    team.kill(2, halt=True)
+    assert [server.receive()[0] for _ in range(2)] == [{"team": 0, "kill": 2, "halt": halt} for halt in (False, True)]
     with pytest.raises(ValueError, match="rank 1 does not belong to this launch"):
         team.kill(1)
 
