@@ -7,7 +7,7 @@ after its death. Copies are predicted from bytes and link rates, given stages ta
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -31,7 +31,7 @@ from railyard.scale import Scale
 from railyard.timeline import Event
 from topos.plan import FabricPlan
 from workloads.agent.config import STAGES
-from workloads.program import Collective, Operation, Program
+from workloads.program import Collective, Group, Operation, Program
 
 
 def predicted_parts(
@@ -90,7 +90,7 @@ class JobPrediction:
 class JobWindow:
     """An interval of a run between failures: members of each job, dead chips, and the model's prediction of each job.
 
-    ``contended``: whether rings of two jobs share a link between switches.
+    ``contended``: whether two rings, of one job or two, share a link between switches.
     """
 
     members: Mapping[str, tuple[int, ...]]
@@ -182,7 +182,7 @@ def _window(
         avoid=dead,
     )
     predicted = predicted_jobs(prediction.events, members, setting.scale)
-    return JobWindow(members, dead, predicted, _contended(setting.plan, members, dead))
+    return JobWindow(members, dead, predicted, _contended(setting.plan, program.groups.values(), dead))
 
 
 def predicted_jobs(
@@ -210,10 +210,11 @@ def _predicted(incarnation: JobIncarnation, until: float, scale: Scale) -> JobPr
     times, complete = incarnation.step_times, incarnation.steps.complete
     steps = incarnation.warm_steps(end=until * (1 + 1e-9)) or complete[1:] or complete
     typical = median(times[step] for step in steps) or 0.0
-    return JobPrediction(scale.real_s(times[complete[0]]), scale.real_s(typical), _operations(incarnation, steps))
+    return JobPrediction(scale.real_s(times[complete[0]]), scale.real_s(typical), operations_s(incarnation, steps))
 
 
-def _operations(incarnation: JobIncarnation, steps: Iterable[int]) -> dict[OperationKey, float]:
+def operations_s(incarnation: JobIncarnation, steps: Iterable[int]) -> dict[OperationKey, float]:
+    """Medians of the communications in ``steps``, in wall-clock seconds from the last start to the last end."""
     together: dict[tuple[str, str, int], list[Event]] = defaultdict(list)
     wanted = set(steps)
     for e in incarnation.events:
@@ -226,20 +227,27 @@ def _operations(incarnation: JobIncarnation, steps: Iterable[int]) -> dict[Opera
     return {key: median(times) or 0.0 for key, times in found.items()}
 
 
-def _contended(plan: FabricPlan, members: Mapping[str, tuple[int, ...]], dead: frozenset[int]) -> bool:
-    """Whether rings of two jobs cross the same link between switches in the same direction."""
-    if not plan.links:
-        return False
+def _contended(plan: FabricPlan, groups: Iterable[Group], dead: frozenset[int]) -> bool:
+    """Whether two rings, of one job or two, cross the same link between switches in the same direction."""
+    loads = link_loads(plan, groups, dead) if plan.links else {}
+    return any(len(rings) > 1 for rings in loads.values())
+
+
+def link_loads(
+    plan: FabricPlan, groups: Iterable[Group], dead: frozenset[int] = frozenset()
+) -> Mapping[torus_routes.NextHop, Counter[str]]:
+    """Hops of each ring over each link between switches of an electrical torus, by direction and name of the group.
+
+    Rings go both ways round, so a link counts the hops of both directions of the ring that cross it.
+    """
     tables = torus_routes.routes(plan, dead)
-    seen: set[object] = set()
-    for ranks in members.values():
-        ring = list(zip(ranks, (*ranks[1:], ranks[0]), strict=True))
-        pairs = [*ring, *((b, a) for a, b in ring)]
-        own = {hop for a, b in pairs for hop in torus_routes.path(plan, tables, a, b)}
-        if own & seen:
-            return True
-        seen |= own
-    return False
+    loads: dict[torus_routes.NextHop, Counter[str]] = defaultdict(Counter)
+    for group in groups:
+        ring = list(zip(group.members, (*group.members[1:], group.members[0]), strict=True))
+        for a, b in [*ring, *((b, a) for a, b in ring)]:
+            for hop in torus_routes.path(plan, tables, a, b):
+                loads[hop][group.name] += 1
+    return loads
 
 
 def predict_recovery(

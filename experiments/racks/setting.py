@@ -25,7 +25,8 @@ from topos.plan import FabricPlan
 from topos.racks import RackTopo
 from workloads.agent.config import AgentMode
 from workloads.program import Group, Program
-from workloads.training.step import training_job
+from workloads.schedule import CollectiveKind
+from workloads.training.step import training_groups, training_job
 
 PORT_GBPS = float(published("morphlux-port").value)
 GRADIENT_BYTES = published("llama-1b-gradients").value * 1e9 / 8
@@ -58,6 +59,12 @@ class JobSection(TenantSection):
 
     checkpoint_every: Annotated[int, Option("--checkpoint-every", "K")] = Field(
         default=3, ge=1, description="steps between two checkpoints"
+    )
+    tensor_parallel: Annotated[int, Option("--tensor-parallel", "N")] = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="chips of a tensor-parallel ring, which works at the same time as the data-parallel one (1: none)",
     )
 
 
@@ -150,20 +157,25 @@ class Setting(FabricSetting):
                 raise
             raise ConfigError(error.message, key=key) from None
 
-    def ring_paths(self, members: Sequence[int]) -> list[Hop]:
-        """The circuits that the policy gives a ring of ``members``; empty on packet switches."""
-        policy, group = load_policy(self.policy, self.plan), Group("ring", "dp", tuple(members))
-        return list(policy.paths(group, policy.start([group])))
+    def paths(self, groups: Sequence[Group]) -> Mapping[str, Sequence[Hop]]:
+        """The circuits that the policy gives each of a job's ``groups``, by name; none on packet switches."""
+        policy = load_policy(self.policy, self.plan)
+        wiring = policy.start(groups)
+        return {group.name: policy.paths(group, wiring) for group in groups}
 
-    def ring_lanes(self, members: Sequence[int]) -> int:
-        """Number of lanes that keeps every link of the ring busy in both directions: two for each circuit of a hop.
+    def lanes(self, groups: Sequence[Group]) -> Mapping[str, int]:
+        """Number of lanes that keeps every link of each ring busy in both directions: two for each circuit of a hop.
 
-        In a ring of two all circuits between the pair belong to one hop, and in the other direction to the next hop.
+        By name of the group. On circuits it is the number of ports that a member has for the ring. In a ring of two all
+        circuits between the pair belong to one hop, and in the other direction to the next hop.
         """
         if self.mode == "electrical":
-            return 2
-        hop = sum({rank, peer} == set(members[:2]) for rank, _, peer, _ in self.ring_paths(members))
-        return max(1, hop if len(members) == 2 else 2 * hop)
+            return {group.name: 2 for group in groups}
+        lanes, paths = {}, self.paths(groups)
+        for group in groups:
+            hop = sum({rank, peer} == set(group.members[:2]) for rank, _, peer, _ in paths[group.name])
+            lanes[group.name] = max(1, hop if len(group.members) == 2 else 2 * hop)
+        return lanes
 
     def jobs(
         self,
@@ -172,13 +184,16 @@ class Setting(FabricSetting):
         steps: int,
         detection: Detection,
         stages: Mapping[str, float] | None = None,
+        tensor_parallel: int = 1,
     ) -> list[JobPoint]:
         """The jobs of the fabric's tenants: the job that loses a chip, which does ``steps``, and its neighbours."""
         assert self.plan.rack is not None
         given, found = tuple((stages or {}).items()), list[JobPoint]()
         for rented, tenant in zip(self.plan.rack.tenants, tenants, strict=False):
             if tenant is not None:
-                found.append(self.job(rented.name, rented.ranks, tenant, ENDLESS if found else steps, detection, given))
+                count, size = (ENDLESS, 1) if found else (steps, tensor_parallel)
+                who = rented.name, rented.ranks, tenant
+                found.append(self.job(*who, count, detection, given, tensor_parallel=size))
         return found
 
     def job(
@@ -189,12 +204,27 @@ class Setting(FabricSetting):
         steps: int,
         detection: Detection = NO_DETECTION,
         stages: tuple[tuple[str, float], ...] = (),
+        *,
+        tensor_parallel: int = 1,
+        kind: CollectiveKind = "all_reduce",
     ) -> JobPoint:
-        """A training job on ``members`` in ring order; its all-reduce keeps every link of the ring busy."""
-        lanes, ranks, size = self.ring_lanes(members), self.plan.ranks, round(tenant.gradient_bytes)
+        """A training job on ``members`` in ring order; its collectives keep every link of their rings busy."""
+        groups = training_groups(name, members, tensor_parallel)
+        of_group, ranks, size = self.lanes(groups), self.plan.ranks, round(tenant.gradient_bytes)
+        lanes = {group.dimension: of_group[group.name] for group in groups}
 
         def program(members: Sequence[int]) -> Program:
-            return training_job(members, size, tenant.compute_s, lanes, ranks, group=name)
+            return training_job(
+                members,
+                size,
+                tenant.compute_s,
+                lanes["dp"],
+                ranks,
+                group=name,
+                kind=kind,
+                tensor_parallel=tensor_parallel,
+                tensor_lanes=lanes.get("tp", 1),
+            )
 
         return JobPoint(
             name,

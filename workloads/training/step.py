@@ -73,29 +73,69 @@ def one_f_one_b(stage: int, stages: int, microbatches: int) -> tuple[Pass, ...]:
     return tuple(order)
 
 
+def training_groups(name: str, members: Sequence[int], tensor_parallel: int = 1) -> tuple[Group, ...]:
+    """The groups of a training job on ``members`` in ring order: one data-parallel ring, named ``name``.
+
+    With ``tensor_parallel`` above 1: rings of so many members that follow one another (dimension tp), and for each
+    place in them a data-parallel group of the members there. Every second ring counts from its other end, as a ring
+    through a block comes back beside its way out. ``ConfigError`` for members that do not fill two or more such rings.
+    """
+    members, size = tuple(members), tensor_parallel
+    if size == 1:
+        return (Group(name, "dp", members),)
+    if size < 1 or len(members) % size or len(members) < 2 * size:
+        raise ConfigError(
+            f"must be 1 or divide the {len(members)} members of job {name} into two rings or more, not {size}",
+            key="tensor_parallel",
+        )
+    rings = [members[first : first + size] for first in range(0, len(members), size)]
+    aligned = [ring[:: -1 if number % 2 else 1] for number, ring in enumerate(rings)]
+    tensor = [Group(f"{name}.tp{number}", "tp", ring) for number, ring in enumerate(rings)]
+    data = [Group(f"{name}.dp{place}", "dp", at) for place, at in enumerate(zip(*aligned, strict=True))]
+    return (*tensor, *data)
+
+
 def training_job(
-    members: Sequence[int], gradient_bytes: int, compute_s: float, lanes: int, ranks: int, *, group: str = "world"
+    members: Sequence[int],
+    gradient_bytes: int,
+    compute_s: float,
+    lanes: int,
+    ranks: int,
+    *,
+    group: str = "world",
+    kind: CollectiveKind = "all_reduce",
+    tensor_parallel: int = 1,
+    tensor_lanes: int = 1,
 ) -> Program:
     """A program of ``ranks`` ranks in which ``members`` (in ring order) train and all others have nothing to do.
 
-    ``gradient_bytes`` and ``compute_s`` are those of the real system. The all-reduce is over ``group`` (dimension dp,
-    scale-out) on a ring of ``lanes`` lanes, whose schedule is part of the program under ``ring_name(lanes)``. Several
-    jobs in one program need groups of different names. Members may change between incarnations: the contribution of a
-    position stays the same. Raises ``ConfigError`` for members that do not exist or are named twice, or without a lane.
+    ``gradient_bytes`` and ``compute_s`` are those of the real system. The collective of ``kind`` is over ``group``
+    (dimension dp, scale-out) on a ring of ``lanes`` lanes, whose schedule is part of the program. With
+    ``tensor_parallel`` (``training_groups``) a collective of as many bytes over ``tensor_lanes`` lanes of the
+    tensor-parallel ring runs at the same time. Several jobs in one program need groups of different names. Members may
+    change between incarnations: the contribution of a position stays the same. Raises ``ConfigError`` for members that
+    do not exist or are named twice, or without a lane.
     """
     members = tuple(members)
     if not members or len(set(members)) != len(members) or not all(0 <= rank < ranks for rank in members):
         raise ConfigError(f"must be different ranks of 0 to {ranks - 1}, not {list(members)}", key="members")
-    name = ring_name(lanes)
-    step: tuple[Operation, ...] = (
-        Compute(0, "compute", compute_s),
-        Collective(1, "all-reduce gradients", "all_reduce", group, gradient_bytes, (0,), name),
-    )
+    groups = training_groups(group, members, tensor_parallel)
+    carried = {"dp": ("gradients", ring_name(lanes), lanes), "tp": ("activations", "tp", tensor_lanes)}
+    operations: list[list[Operation]] = [
+        [Compute(0, "compute", compute_s)] if rank in members else [] for rank in range(ranks)
+    ]
+    schedules: dict[str, Schedule] = {}
+    for ring_group in groups:
+        what, algorithm, count = carried[ring_group.dimension]
+        schedules[algorithm] = ring(kind, len(ring_group.members), lanes=count)
+        name = f"{kind.replace('_', '-')} {what}"
+        for own in (operations[rank] for rank in ring_group.members):
+            own.append(Collective(len(own), name, kind, ring_group.name, gradient_bytes, (0,), algorithm))
     return Program(
         name=f"training-{group}",
-        operations=tuple(step if rank in members else () for rank in range(ranks)),
-        groups={group: Group(group, "dp", members)},
-        schedules={name: ring("all_reduce", len(members), lanes=lanes)},
+        operations=tuple(map(tuple, operations)),
+        groups={ring_group.name: ring_group for ring_group in groups},
+        schedules=schedules,
     )
 
 

@@ -42,7 +42,7 @@ from railyard.digits import alike
 from railyard.errors import ConfigError
 from topos.plan import FabricPlan
 from workloads.agent.config import STAGES
-from workloads.program import Group
+from workloads.training.step import training_groups
 
 if TYPE_CHECKING:
     from experiments.runner import Runner
@@ -199,7 +199,8 @@ class FailoverSettings(RackSettings):
     def jobs(self, setting: Setting) -> list[JobPoint]:
         """The jobs on one fabric: the one that loses a chip, and its neighbour."""
         detection, tenants = self.detection.detection(setting.scale), (self.job, self.neighbour)
-        return setting.jobs(tenants, steps=self.steps, detection=detection, stages=self.stages)
+        size = self.job.tensor_parallel
+        return setting.jobs(tenants, steps=self.steps, detection=detection, stages=self.stages, tensor_parallel=size)
 
     def kills(self, plan: FabricPlan) -> tuple[Kill, ...]:
         """The kills of the ``kill`` key, checked against ``plan``; empty if kills are random."""
@@ -268,8 +269,11 @@ class Failover(RepeatedExperiment[FailoverSettings]):
             setting = self.settings.setting(name)
             self.settings.kills(setting.plan)
             self.settings.acts(setting.plan, self.settings.steps)
-            assert setting.plan.rack is not None
-            rings = [Group(tenant.name, "dp", tenant.ranks) for tenant in setting.plan.rack.tenants]
+            job, *neighbours = setting.plan.rack.tenants if setting.plan.rack else ()
+            rings = [
+                *training_groups(job.name, job.ranks, self.settings.job.tensor_parallel),
+                *(group for tenant in neighbours for group in training_groups(tenant.name, tenant.ranks)),
+            ]
             try_policy(setting.policy, setting.plan, rings)
             self._check_spares(setting)
 

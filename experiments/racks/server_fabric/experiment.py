@@ -1,14 +1,16 @@
-"""The server-fabric experiment: MORPHLUX's prototype, 4 hosts of 2 ports on a 2 x 2 torus (2508.03674).
+"""The server-fabric experiment: MORPHLUX's prototype, 4 hosts of 2 ports on a 2 x 2 torus, and slices of its rack.
 
 On the electrical torus one port is fixed to x and one to y, so a slice of two hosts uses one of its two ports; on the
-photonic fabric both go to the slice's peer. Measured with iperf3, all-reduces, and epochs of a training job.
+photonic fabric both go to the slice's peer. Measured with iperf3, all-reduces, and epochs of a training job. Slices of
+a rack of 64 chips (``server_fabric.slices``) are measured with collectives. Source: arXiv 2508.03674.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from itertools import product
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field
 
@@ -16,11 +18,27 @@ from controllers.engine.jobs import Detection, Job
 from experiments.faults import Faults, parse_kills
 from experiments.job_point import JobPoint
 from experiments.point_run import counted
-from experiments.racks.forecast import predicted_rows, windows
-from experiments.racks.recovery import all_reduce_busbw, read_incarnations
+from experiments.racks.forecast import operations_s, predicted_rows, windows
+from experiments.racks.recovery import JobIncarnation, all_reduce_busbw, read_incarnations
 from experiments.racks.row import FailoverRow, add_ratios, judge_together
 from experiments.racks.run import RackResult, play_racks
-from experiments.racks.server_fabric.row import ELECTRICAL, PHOTONIC, SHAPES, Measure, ServerFabricRow, Shape
+from experiments.racks.server_fabric.row import (
+    ELECTRICAL,
+    PHOTONIC,
+    SHAPES,
+    Measure,
+    ServerFabricRow,
+    Shape,
+)
+from experiments.racks.server_fabric.slices import (
+    DIMENSION,
+    MOST_CHIPS,
+    RACK,
+    REQUESTS,
+    SliceJob,
+    known_of,
+    measured_slices,
+)
 from experiments.racks.setting import (
     GRADIENT_BYTES,
     MORPHLUX_STAGES,
@@ -31,6 +49,7 @@ from experiments.racks.setting import (
 )
 from experiments.repeats import Piece, RepeatedExperiment
 from experiments.settings import LEAST_SCALE, Option, ScaleSection
+from measure.metrics.critical import OperationKey
 from measure.metrics.fidelity import iperf_verdict
 from measure.published import published
 from measure.results.row import MeasuredRow, ResultRow
@@ -40,14 +59,15 @@ from railyard.protocol import Hop
 from railyard.scale import goodput_share
 from railyard.timeline import Event, read_events
 from topos.kernel.iperf import IperfResult
-from topos.racks import MorphluxTopo
+from topos.racks import MorphluxTopo, RackTopo
+from workloads.schedule import CollectiveKind
 
 if TYPE_CHECKING:
     from experiments.runner import Runner
     from experiments.session import Session
 
-Study = Literal["iperf3", "epoch", "batch", "recovery"]
-STUDIES: tuple[Study, ...] = ("iperf3", "epoch", "batch", "recovery")
+Study = Literal["iperf3", "epoch", "batch", "recovery", "slices"]
+STUDIES: tuple[Study, ...] = get_args(Study)
 TENANTS: Mapping[str, str] = {"2x1x1": "2x1@0,0", "1x2x1": "1x2@0,0", "fragmented": "1x1@0,0+1x1@1,1"}
 """The slice of each shape, in the notation of ``topos.racks``."""
 ELECTRICAL_EPOCH_S = published("morphlux-epoch-electrical").values
@@ -67,6 +87,12 @@ TAKEN = "/2x1@0,1"
 _FEWEST_STEPS = 2
 """Steps of the job on a fabric where only iperf3 is measured."""
 _HEARTBEAT_S, _MISSES = 0.25, 3
+SLICE_STEPS = 4
+"""Steps of a job on a slice; the first is a warm-up."""
+SLICE_COMPUTE_S = 0.1
+"""Compute of such a step, which keeps its collectives apart."""
+SLICE_BYTES = GRADIENT_BYTES, GRADIENT_BYTES / 4
+"""Bytes of a collective on one ring, and on two at once: a round is far longer than the latency of a message."""
 
 
 def compute_s(batch: int) -> float:
@@ -115,7 +141,18 @@ class ServerFabricSettings(RackSettings):
         default=STUDIES,
         min_length=1,
         description="studies to measure (iperf3 and epochs with all-reduces: every shape; batch: epochs of 2x1x1 at "
-        "every batch size; recovery: after the kill of a host)",
+        "every batch size; recovery: after the kill of a host; slices: collectives on slices of a rack of 4x4x4)",
+    )
+    requests: Annotated[str, Option(metavar="LIST/LIST")] = Field(
+        default=REQUESTS,
+        max_length=1000,
+        description="requests of slices of a rack (4x1x2, 8, 16*2x2x1; -3 gives the third back), the last is measured",
+    )
+    tensor_parallel: Annotated[int, Option("--tensor-parallel", "N")] = Field(
+        default=4,
+        ge=1,
+        le=MOST_CHIPS,
+        description="chips of a tensor-parallel ring in slices (1: no measurement of two rings at once)",
     )
     shapes: Annotated[tuple[Shape, ...], Option(metavar="NAME,...")] = Field(
         default=SHAPES, min_length=1, description="shapes of the slice"
@@ -157,20 +194,34 @@ class ServerFabricSettings(RackSettings):
 
         Where a job uses both ports of a host (which ``iperf3`` alone is not) they carry ``second_path`` ports in all.
         """
+        ports = 2.0 if iperf3 or fabric == ELECTRICAL else self.second_path
+        options = {"tenants": TENANTS[shape] + others}
+        return self._setting(fabric, MorphluxTopo, options, port_gbps=PORT_GBPS * ports / 2)
+
+    def _setting(self, fabric: str, kind: type[RackTopo], options: Mapping[str, Any], *, port_gbps: float) -> Setting:
         photonic = fabric == PHOTONIC
-        ports = 2.0 if iperf3 or not photonic else self.second_path
-        kind = "photonic" if photonic else "electrical-torus"
         return Setting(
             name=fabric,
             system="MORPHLUX" if photonic else "E2 electrical",
             policy="morphlux" if photonic else "torus",
             mode="one-shot" if photonic else "electrical",
             delay_s=RECONFIGURATION_S if photonic else 0.0,
-            options={"fabric": kind, "tenants": TENANTS[shape] + others, "mtu": self.mtu},
+            options={"fabric": "photonic" if photonic else "electrical-torus", "mtu": self.mtu, **options},
             scale=self.scale.scale(),
-            kind=MorphluxTopo,
-            port_gbps=PORT_GBPS * ports / 2,
+            kind=kind,
+            port_gbps=port_gbps,
         )
+
+    def slices(self) -> Iterator[tuple[SliceJob, Setting, JobPoint]]:
+        """Every job on a slice of a rack, on both fabrics; the egress of a chip is that of a port of the prototype."""
+        sizes = dict.fromkeys((1, self.tensor_parallel))
+        slices = measured_slices(self.requests) if "slices" in self.studies else ()
+        for size, rack_slice, fabric in product(sizes, slices, (ELECTRICAL, PHOTONIC)):
+            of, options = SliceJob(rack_slice, size), rack_slice.options(photonic=fabric == PHOTONIC)
+            setting = self._setting(fabric, RackTopo, options, port_gbps=PORT_GBPS / len(RACK.directions))
+            tenant = TenantSection(compute_s=SLICE_COMPUTE_S, gradient_bytes=SLICE_BYTES[size > 1], checkpoint_every=0)
+            kind: CollectiveKind = "reduce_scatter" if size == 1 else "all_reduce"
+            yield of, setting, setting.job("A", of.members, tenant, SLICE_STEPS, tensor_parallel=size, kind=kind)
 
     def job(self, setting: Setting, epoch: Epoch) -> JobPoint:
         """The job of an epoch on a fabric; only a few steps of it where iperf3 alone is measured."""
@@ -211,6 +262,7 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
         "--study batch               # epochs at batch sizes 2, 4, 8",
         "--second-path 1.79          # two ports give a job what they gave MORPHLUX's",
         "--study recovery --time 1   # in real time",
+        "--study slices              # collectives on slices of a rack of 64 chips",
         "--predict                   # the model alone; no root",
     )
 
@@ -218,11 +270,15 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
         for fabric in (ELECTRICAL, PHOTONIC):
             for shape in self.settings.shapes:
                 self.settings.acts(self.settings.setting(fabric, shape).plan)
+        for _, setting, _ in self.settings.slices():
+            self.settings.acts(setting.plan)
 
     def predict(self) -> Iterator[ResultRow]:
         """The model's values: line rate for iperf3, simulated all-reduces, epochs and recovery."""
         for epoch, setting in self._epochs():
             yield from self._rows(epoch, setting, self.settings.job(setting, epoch))
+        for of, setting, job in self.settings.slices():
+            yield from self._slice_rows(of, setting, job)
         if "recovery" in self.settings.studies:
             recovered = list[FailoverRow]()
             for setting, job in map(self.settings.recovery, FABRICS):
@@ -231,27 +287,33 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
             yield from recovered
 
     def points(self) -> int:
-        """One row for each measure of an epoch on each fabric, and one for the recovery on each."""
+        """One row for each measure of an epoch or slice on each fabric, and one for the recovery on each."""
         recoveries = len(FABRICS) if "recovery" in self.settings.studies else 0
-        return sum(len(epoch.measures) for epoch, _ in self._epochs()) + recoveries
+        slices = sum(len(of.measures) for of, _, _ in self.settings.slices())
+        return sum(len(epoch.measures) for epoch, _ in self._epochs()) + slices + recoveries
 
     def pieces(self) -> list[Piece]:
-        """Every epoch and the recovery, on both fabrics."""
+        """Every epoch, every job on a slice and the recovery, on both fabrics."""
         found = [
             Piece(f"{epoch.name}, {epoch.measures[0]}, {setting.name}", (epoch, setting))
             for epoch, setting in self._epochs()
         ]
+        for of, setting, job in self.settings.slices():
+            found.append(Piece(f"{of.slice.name}, {of.measures[0]}, {setting.name}", (of, setting, job)))
         if "recovery" in self.settings.studies:
             found += [Piece(f"recovery, {fabric}", (None, fabric)) for fabric in FABRICS]
         return found
 
     def measure(self, runner: Runner, piece: Piece) -> Sequence[MeasuredRow]:
-        """Measure what is wanted of one epoch on one fabric, or the recovery."""
-        epoch, on = piece.of
-        if epoch is None:
+        """Measure what is wanted of one epoch or slice on one fabric, or the recovery."""
+        of, on, *jobs = piece.of
+        if of is None:
             setting, job = self.settings.recovery(on)
             return play_racks(runner, setting, [job], Faults(parse_kills(KILL, setting.plan))).rows()
-        rows = self._measure(runner, epoch, on, self.settings.job(on, epoch))
+        if jobs:
+            rows = self._measure_slice(runner, of, on, jobs[0])
+        else:
+            rows = self._measure(runner, of, on, self.settings.job(on, of))
         for row in rows:
             runner.progress.result(f"{piece.name}, {row.measure}: {row.value:.2f} {row.unit}, {row.verdict}")
         return rows
@@ -319,6 +381,27 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
             judge_together(row, verdicts)
         return rows
 
+    def _slice_rows(self, of: SliceJob, setting: Setting, job: JobPoint) -> list[ServerFabricRow]:
+        model, rows = windows(setting, [job], [])[0].jobs[job.name].operations_s, []
+        for measure in of.measures:
+            known = known_of(setting, job.program, measure)
+            row = ServerFabricRow(measure=measure, shape=of.slice.name, fabric=setting.name, steps=job.steps, **known)
+            row.predicted, row.system = setting.scale.real_s(_slowest(model, job, measure)), setting.system
+            row.allocated = of.slice.electrical if setting.name == ELECTRICAL else of.slice.kind
+            row.at(setting.scale, self.settings.seed)
+            rows.append(row)
+        return rows
+
+    def _measure_slice(self, runner: Runner, of: SliceJob, setting: Setting, job: JobPoint) -> list[ServerFabricRow]:
+        result, rows = play_racks(runner, setting, [job]), self._slice_rows(of, setting, job)
+        incarnation = _uninterrupted(of.slice.name, job, result)
+        times, verdicts = operations_s(incarnation, incarnation.warm_steps()), result.verdicts(job.name)
+        for row in rows:
+            row.point, row.value = result.number, setting.scale.real_s(_slowest(times, job, row.measure))
+            row.count(result.delivered)
+            judge_together(row, verdicts)
+        return rows
+
     def _iperf(self, session: Session, setting: Setting, job: JobPoint) -> tuple[IperfResult, list[Event]]:
         """Measure iperf3 over all lanes between the two members of the slice, once their circuits are up.
 
@@ -335,19 +418,31 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
         return result, events
 
 
+def _slowest(times: Mapping[OperationKey, float], job: JobPoint, measure: Measure) -> float:
+    """The time of a collective in the slowest of the groups that run it."""
+    groups = job.program.groups
+    return max(seconds for (name, _), seconds in times.items() if groups[name].dimension == DIMENSION[measure])
+
+
+def _uninterrupted(name: str, job: JobPoint, result: RackResult) -> JobIncarnation:
+    """The one incarnation of a job that did all its steps; ``AgentError`` naming ``name`` if it was interrupted."""
+    incarnation, *more_incarnations = read_incarnations(result.events, job.name)
+    complete = len(incarnation.steps.complete)
+    if more_incarnations or complete != job.steps:
+        raise AgentError(f"{complete} of {job.steps} steps of {name} ended without an interruption")
+    return incarnation
+
+
 def _epoch_values(epoch: Epoch, job: JobPoint, result: RackResult) -> dict[str, float]:
     """The busbw of an epoch's all-reduces in Gb/s and its time in seconds; ``AgentError`` if it was interrupted."""
-    scale = result.setting.scale
-    incarnation, *more_incarnations = read_incarnations(result.events, job.name)
+    scale, incarnation = result.setting.scale, _uninterrupted(f"the epoch {epoch.name}", job, result)
     steps, busbw_gb_s = incarnation.steps, all_reduce_busbw(incarnation, scale)
-    if more_incarnations or len(steps.complete) != job.steps or busbw_gb_s is None:
-        raise AgentError(
-            f"{len(steps.complete)} of {job.steps} steps of the epoch {epoch.name} ended without an interruption"
-        )
+    assert busbw_gb_s is not None  # of two steps or more
     epoch_s = scale.real_s(steps.job(steps.complete[-1])[1] - steps.job(steps.complete[0])[0])
     return {"all-reduce": busbw_gb_s * 8, "epoch": epoch_s}
 
 
 def iperf_paths(setting: Setting, job: JobPoint) -> list[Hop]:
     """A path for every port that a slice of two can use: its circuits, or on the torus the direct link."""
-    return setting.ring_paths(job.members) or [Hop(job.members[0], 0, job.members[1], 0)]
+    (paths,) = setting.paths(tuple(job.program.groups.values())).values()
+    return list(paths) or [Hop(job.members[0], 0, job.members[1], 0)]

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from experiments.racks.figures import PUBLISHED, published_mark
 from experiments.racks.server_fabric.experiment import EPOCH_GAINS
-from experiments.racks.server_fabric.row import ELECTRICAL, MEASURES, PHOTONIC, RATIOS, SHAPES, gain
+from experiments.racks.server_fabric.row import ELECTRICAL, MEASURES, PHOTONIC, RATIOS, SHAPES, SLICE_MEASURES, gain
 from measure.figures.curves import Rows
 from measure.figures.looks import FABRICS
 from measure.figures.plot import Panel, Plot, figure_of
@@ -19,6 +19,7 @@ from measure.results.estimates import values_of
 from measure.results.row import Row
 
 _AXES = {"iperf3": "throughput", "all-reduce": "bus bandwidth", "epoch": "time of an epoch"}
+_OTHERS = "time of a collective"
 
 
 def shapes(rows: Rows) -> Figure | None:
@@ -27,20 +28,21 @@ def shapes(rows: Rows) -> Figure | None:
     An open diamond marks the measured electrical value times the published ratio.
     """
     rows = [row for row in rows if row.get("measure") and row.get("value")]
-    groups = [mine for measure in MEASURES if (mine := [row for row in rows if row["measure"] == measure])]
+    measures = (*MEASURES, *SLICE_MEASURES)
+    groups = [mine for measure in measures if (mine := [row for row in rows if row["measure"] == measure])]
     theirs = published_mark("our electrical x MORPHLUX's ratio")
     plots = [
         Plot(
             "shape",
             "value",
-            ("slice", f"{_AXES.get(mine[0]['measure'], mine[0]['measure'])} ({mine[0]['unit']})"),
+            ("slice", f"{_AXES.get(mine[0]['measure'], _OTHERS)} ({mine[0]['unit']})"),
             mine[0]["measure"],
             "predicted",
             series="fabric",
             looks={name: FABRICS[name] for name in (ELECTRICAL, PHOTONIC)},
-            categories=SHAPES,
+            categories=[*SHAPES, *(row["shape"] for row in mine if row["shape"] not in SHAPES)],
             apart=0.36,
-            ticks=lambda shape: shape.replace(", ", "\n"),
+            ticks=lambda shape: shape.replace(", ", "\n").replace(" ", "\n"),
             grid="y",
             published="their_value",
             published_look=PUBLISHED,
@@ -63,7 +65,7 @@ def _with_published(rows: Rows) -> Rows:
         base, ratio = bases.get(row["shape"]), row.get("published_ratio")
         if row["fabric"] == ELECTRICAL or not base or not ratio:
             return None
-        return base / ratio if row["measure"] == "epoch" else base * ratio
+        return base / ratio if row["unit"] == "s" else base * ratio
 
     return [{**row, "their_value": there(row)} for row in rows]
 
@@ -90,7 +92,7 @@ def _gain_in_words(of_fabric: Mapping[str, Any], rows: Rows, measure: str, shape
     if not ours:
         return "-"
     electrical, photonic = (values_of(of_fabric[fabric], "value") for fabric in (ELECTRICAL, PHOTONIC))
-    paired = paired_ratio(electrical, photonic) if measure == "epoch" else paired_ratio(photonic, electrical)
+    paired = paired_ratio(electrical, photonic) if rows[0]["unit"] == "s" else paired_ratio(photonic, electrical)
     if paired is None or paired.half_width is None:
         return f"{ours:.2f}x"
     return f"{paired.median:.2f}x\n±{paired.half_width:.2f}"

@@ -12,13 +12,16 @@ from typing import Annotated, Any, ClassVar, Literal
 from measure.published import Published, published
 from measure.results.row import MeasuredRow
 
-Measure = Literal["iperf3", "all-reduce", "epoch"]
+Measure = Literal["iperf3", "all-reduce", "epoch", "reduce-scatter", "TP all-reduce", "DP all-reduce"]
 MEASURES: tuple[Measure, ...] = ("iperf3", "all-reduce", "epoch")
+"""On the prototype."""
+SLICE_MEASURES: tuple[Measure, ...] = ("reduce-scatter", "TP all-reduce", "DP all-reduce")
+"""On a slice of a rack: over all its chips; over the tensor- and the data-parallel ring of each chip at once."""
 Shape = Literal["2x1x1", "1x2x1", "fragmented"]
 SHAPES: tuple[Shape, ...] = ("2x1x1", "1x2x1", "fragmented")
 RATIOS: Mapping[str, Published] = {measure: published(f"morphlux-{measure}") for measure in MEASURES}
 """Gain of the photonic fabric by shape: photonic / electrical bandwidth, electrical / photonic epoch time."""
-UNITS: Mapping[str, str] = {"iperf3": "Gb/s", "all-reduce": "Gb/s", "epoch": "s"}
+UNITS: Mapping[str, str] = {"iperf3": "Gb/s", "all-reduce": "Gb/s", "epoch": "s", **dict.fromkeys(SLICE_MEASURES, "s")}
 ELECTRICAL, PHOTONIC = "electrical", "photonic"
 
 
@@ -28,7 +31,7 @@ class ServerFabricRow(MeasuredRow):
 
     main: ClassVar[tuple[str, ...]] = ("value",)
     given: ClassVar[frozenset[str]] = MeasuredRow.given | {
-        *("predicted", "lanes", "batch", "steps", "second_path"),
+        *("predicted", "lanes", "batch", "steps", "second_path", "law", "ports", "fibres"),
     }
 
     measure: Annotated[Measure, "what was measured"]
@@ -46,15 +49,19 @@ class ServerFabricRow(MeasuredRow):
     steps: Annotated[int | None, "steps of the epoch"] = None
     second_path: Annotated[float | None, "what a job gets of both ports of a host, in ports"] = None
     checksum_ok: Annotated[bool | None, "whether every step has the checksum of an undisturbed job"] = None
+    law: Annotated[float | None, "closed form of a collective on a slice; none where rings share a link"] = None
+    ports: Annotated[int | None, "ports of a chip that the ring of the collective uses"] = None
+    fibres: Annotated[int | None, "most fibres between two servers that the slice's circuits take"] = None
+    allocated: Annotated[str, "what the allocator of the fabric answered to the request of the slice"] = ""
 
     def __post_init__(self) -> None:
         self.unit = UNITS[self.measure]
-        if self.published_ratio is None:
+        if self.published_ratio is None and self.measure in RATIOS:
             self.published_ratio = RATIOS[self.measure].values.get(self.shape)
 
 
 def gain(rows: Sequence[Mapping[str, Any]], measure: str, shape: str, column: str = "value") -> float | None:
-    """Gain of the photonic fabric as in ``RATIOS``; None if the value of a fabric is missing.
+    """Gain of the photonic fabric, in bandwidth or time as in ``RATIOS``; None if the value of a fabric is missing.
 
     ``column`` ``predicted`` gives the gain of the model.
     """
@@ -62,4 +69,4 @@ def gain(rows: Sequence[Mapping[str, Any]], measure: str, shape: str, column: st
     photonic, electrical = found.get(PHOTONIC), found.get(ELECTRICAL)
     if not photonic or not electrical:
         return None
-    return float(electrical / photonic if measure == "epoch" else photonic / electrical)
+    return float(electrical / photonic if UNITS[measure] == "s" else photonic / electrical)

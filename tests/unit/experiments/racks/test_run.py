@@ -57,7 +57,7 @@ def rented(plan: FabricPlan) -> tuple[Setting, list[JobPoint]]:
         name="photonic", system="", policy="lumion", mode="one-shot", delay_s=0.0, options={}, scale=SCALE
     )
     setting.__dict__["plan"] = plan
-    vars(setting)["ring_lanes"] = lambda members: 2
+    vars(setting)["lanes"] = lambda groups: {group.name: 2 for group in groups}
     return setting, [setting.job(name, ranks, TenantSection(), 9) for name, ranks in MEMBERS.items()]
 
 

@@ -93,9 +93,8 @@ def test_jobs_as_they_are_rented() -> None:
         assert job.training is not None
         assert (job.name, job.steps, neighbour.name) == ("A", made.steps, "B")
         assert neighbour.steps > 100 * job.steps  # it is ended when the job is over
-        assert setting.ring_lanes(job.members) == (
-            4 if name == "photonic" else 2
-        )  # every port is steered to the ring, or clockwise and back
+        lanes = setting.lanes(tuple(job.program.groups.values()))
+        assert lanes == {"A": 4 if name == "photonic" else 2}  # every port is steered, or clockwise and back
         assert job.training.detection == Detection(0.125, 4, exit=True)
         assert dict(job.training.stages) == dict(MORPHLUX_STAGES)
         ring = job.program.groups["A"].members
