@@ -36,8 +36,8 @@ from experiments.racks.server_fabric.slices import (
     RACK,
     REQUESTS,
     SliceJob,
-    known_of,
     measured_slices,
+    ring_fields,
 )
 from experiments.racks.setting import (
     GRADIENT_BYTES,
@@ -384,7 +384,7 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
     def _slice_rows(self, of: SliceJob, setting: Setting, job: JobPoint) -> list[ServerFabricRow]:
         model, rows = windows(setting, [job], [])[0].jobs[job.name].operations_s, []
         for measure in of.measures:
-            known = known_of(setting, job.program, measure)
+            known = ring_fields(setting, job.program, measure)
             row = ServerFabricRow(measure=measure, shape=of.slice.name, fabric=setting.name, steps=job.steps, **known)
             row.predicted, row.system = setting.scale.real_s(_slowest(model, job, measure)), setting.system
             row.allocated = of.slice.electrical if setting.name == ELECTRICAL else of.slice.kind

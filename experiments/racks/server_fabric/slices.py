@@ -143,8 +143,8 @@ def _read(word: str) -> tuple[int, int | Extents, str]:
     return times, x if len(extents) == 1 else (x, y, z), found["back"] or ""
 
 
-def known_of(setting: Setting, program: Program, measure: Measure) -> dict[str, Any]:
-    """What is known of a collective before the run, as fields of a row: ``ports``, ``fibres`` and ``law``.
+def ring_fields(setting: Setting, program: Program, measure: Measure) -> dict[str, Any]:
+    """Fields ``ports``, ``fibres`` and ``law`` of a row, which follow from the circuits or routes of a collective.
 
     The law is the time of N bytes on a ring of n chips: (n - 1)/n of N leave each chip in a reduce-scatter, twice that
     in an all-reduce, at the goodput of the ports that are steered to the ring. On a torus the link with the most hops

@@ -70,6 +70,33 @@ def test_server_fabric_measures_the_prototype(tmp_path: Path) -> None:
     assert (out / "figures" / "server-fabric.png").exists()
 
 
+@pytest.mark.timed(late_ms=20)  # a ratio of times, to 10 %
+def test_a_slice_of_the_allocator_is_three_times_as_fast_with_steered_ports(tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    small = (*ONCE, "--study", "slices", "--requests", "2x2x1", "--tensor-parallel", "1", "--time", "0.1")
+    done = railyard("run", "server-fabric", *small, "--no-figures", "--out", str(out))
+    assert done.returncode in MAY_BE_UNFAITHFUL, done.stderr
+    electrical, photonic = json.loads((out / "summary.json").read_text())
+    assert (electrical["fabric"], photonic["fabric"], photonic["ports"]) == ("electrical", "photonic", 6)
+    assert electrical["value"] / photonic["value"] == pytest.approx(3.0, rel=0.1)
+
+
+@pytest.mark.beside
+def test_both_rings_of_a_dead_chip_are_spliced_to_the_spare(tmp_path: Path) -> None:
+    out = tmp_path / "results"
+    experiment = tmp_path / "rings.yaml"
+    experiment.write_text(
+        "fabrics: [photonic]\npolicy: morphlux\nkill: 1@2.5\nsteps: 4\nneighbour: null\n"
+        "job: {compute_s: 0.3, gradient_bytes: 2.0e+8, state_bytes: 2.0e+8, checkpoint_every: 2, tensor_parallel: 2}\n"
+        "scale: {rate: 1/400, time: 0.3}\ndetection: {heartbeat_ms: 2000}\n"
+    )
+    done = railyard("run", "failover", str(experiment), *ONCE, "--no-figures", "--out", str(out))
+    assert done.returncode in MAY_BE_UNFAITHFUL, done.stderr
+    (row,) = json.loads((out / "summary.json").read_text())
+    assert (row["state"], row["replaced_by"]) == ("recovered", 16)
+    assert row["changed_ports"] == 8  # both ends of four circuits, two for each ring
+
+
 @pytest.mark.beside
 def test_a_run_that_is_stopped_leaves_what_it_measured_and_a_clean_machine(tmp_path: Path) -> None:
     out = tmp_path / "results"

@@ -144,6 +144,19 @@ def test_contention_is_between_the_rings_of_two_jobs_on_one_link() -> None:
     assert not any(window.contended for window in seen_on("e1", [1], neighbour=None))
 
 
+def test_both_rings_of_a_dead_chip_are_steered_to_the_spare() -> None:
+    """Two of the four ports for each of its rings, before the death and after it."""
+    made = validated(FailoverSettings, {"policy": "morphlux", "job": {"tensor_parallel": 2}, "neighbour": None})
+    setting = made.setting("photonic")
+    (job,) = made.jobs(setting)
+    before, after = windows(setting, [job], [1])
+    assert after.members["A"] != before.members["A"]
+    for window in (before, after):
+        groups = tuple(job.program_of(window.members["A"]).groups.values())
+        assert set(setting.lanes(groups).values()) == {2}
+    assert after.jobs["A"].step_time_s == pytest.approx(before.jobs["A"].step_time_s, rel=1e-3)
+
+
 # ---- who is in a job after a death -------------------------------------------------------------------------------
 
 

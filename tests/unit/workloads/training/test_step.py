@@ -291,3 +291,20 @@ def test_it_is_a_program_that_can_run(ranks: list[int], count: int, lanes: int) 
     assert plan is program.schedules[op.algorithm] and {t.lane for t in plan.transfers} == set(
         range(lanes if count > 1 else 0)
     )
+
+
+@given(st.permutations(range(12)), st.sampled_from([(4, 2), (8, 4), (8, 2), (12, 3)]))
+def test_both_rings_of_a_chip_work_at_once(ranks: list[int], sizes: tuple[int, int]) -> None:
+    count, size = sizes
+    members = tuple(ranks[:count])
+    program = training_job(members, 10_000, 0.25, 3, 12, group="A", tensor_parallel=size, tensor_lanes=2)
+    check(program)
+    rings = [group.members for group in program.groups.values() if group.dimension == "tp"]
+    assert [rank for ring in rings for rank in ring] == list(members)
+    for rank in members:
+        mine = [group for group in program.groups.values() if rank in group.members]
+        assert sorted((group.dimension, len(group.members)) for group in mine) == [("dp", count // size), ("tp", size)]
+        compute, *collectives = program.operations[rank]
+        assert [op.deps for op in collectives] == [(compute.id,)] * 2
+    ends = next(group for group in program.groups.values() if rings[0][-1] in group.members and group.dimension == "dp")
+    assert rings[1][0] in ends.members  # where the ring comes back beside its way out
