@@ -149,7 +149,7 @@ def test_both_rings_of_a_dead_chip_are_steered_to_the_spare() -> None:
     made = validated(FailoverSettings, {"policy": "morphlux", "job": {"tensor_parallel": 2}, "neighbour": None})
     setting = made.setting("photonic")
     (job,) = made.jobs(setting)
-    before, after = windows(setting, [job], [1])
+    before, after = windows(setting, [job], [(1,)])
     assert after.members["A"] != before.members["A"]
     for window in (before, after):
         groups = tuple(job.program_of(window.members["A"]).groups.values())
