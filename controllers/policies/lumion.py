@@ -39,8 +39,12 @@ class RackPolicy(StandingPolicy):
         return Torus(self.rack.torus, self.rack.server)
 
     def scale_out(self, groups: Sequence[Group], kind: SwitchKind) -> list[Group]:
-        """The scale-out groups; ``ConfigError`` for a rank that is unknown or on a switch of another kind."""
-        found = [group for group in groups if group.domain == "scale-out"]
+        """The scale-out groups, for one that is the ``parent`` of pairs these alone.
+
+        ``ConfigError`` for a rank that is unknown or on a switch of another kind.
+        """
+        parents = {group.parent for group in groups}
+        found = [group for group in groups if group.domain == "scale-out" and group.name not in parents]
         rails = self.plan.network("rail")
         for group in found:
             for rail in rails_of_group(self.plan, group):
@@ -125,6 +129,8 @@ class LumionPolicy(RackPolicy):
         return split_ports(self.plan, groups)
 
     def paths(self, group: Group, current: Wiring) -> tuple[Hop, ...]:
+        if group.name not in self._lanes:
+            return super().paths(group, current)
         return tuple(
             path
             for (switch, circuit), path in self._circuits(group, self._lanes)

@@ -226,6 +226,7 @@ def _before(row: FailoverRow, incarnation: JobIncarnation, faults: Iterable[Even
     row.step_time_before_s = _step_time(incarnation, until, scale)
     row.busbw_before_gb_s = all_reduce_busbw(incarnation, scale, end=until)
     row.unfinished_steps = 0 if earlier else _unfinished(incarnation, row.fault_t)
+    row.rounds_done = None if earlier else _rounds_done(incarnation, row.fault_t)
     row.lost_steps = 0 if earlier else None
 
 
@@ -288,6 +289,13 @@ def _unfinished(incarnation: JobIncarnation, t: float) -> int:
     if any(e.kind in _WORK and e.get("step", -1) > last and e.t <= t for e in incarnation.events):
         return 1
     return int(last >= 0 and any(last in steps and steps[last][1] <= t for steps in incarnation.steps.of_rank.values()))
+
+
+def _rounds_done(incarnation: JobIncarnation, t: float) -> int:
+    """Rounds of the step under way at ``t`` whose data had come to a rank; a rank may be ahead by a step."""
+    transfers = [e for e in incarnation.events if e.kind == "transfer" and e.end is not None and e.end <= t]
+    under_way = max(incarnation.steps.complete, default=-1) + 1
+    return len({e["round"] for e in transfers if e["step"] == under_way})
 
 
 def _steps_done(incarnations: Iterable[JobIncarnation]) -> dict[int, int]:

@@ -108,6 +108,7 @@ _STEP_COLUMNS = (
     Column(SLOWDOWN.heading, _derived_ratio, wide=True),
     Column("busbw before\nGB/s", "busbw_before_gb_s", ".3g", wide=True),
     Column("after\nGB/s", "busbw_after_gb_s", ".3g", wide=True),
+    Column("rounds\ndone", "rounds_done", "d", wide=True),
     Column("lost\nsteps", "lost_steps", "d"),
     Column("sums\nok", lambda row: yes_or_no(row["checksum_ok"]), left=True),
     Column("reserve\nchips", lambda row: f"{row['reserve_chips']} of {row['chips']}", wide=True),

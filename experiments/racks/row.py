@@ -90,6 +90,7 @@ class FailoverRow(MeasuredRow):
     rank: Annotated[int | None, "the chip that died"] = None
     replaced_by: Annotated[int | None, "the spare in its place"] = None
     unfinished_steps: Annotated[int | None, "steps under way when the chip died, 0 or 1"] = None
+    rounds_done: Annotated[int | None, "rounds of the all-reduce under way that had come to a rank by then"] = None
     changed_ports: Annotated[int | None, "ports whose circuits or routes changed"] = None
     circuits_s: Annotated[float | None, "from the fault until circuits or routes to the spare are up"] = None
     launch_s: Annotated[float | None, "part of restart_s until the launch of new agents, before they are forked"] = None

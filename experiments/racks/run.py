@@ -30,6 +30,7 @@ from experiments.racks.setting import FabricSetting, Setting
 from experiments.runner import GroupResult, Runner
 from experiments.session import Session
 from measure.metrics.checks import Verdict
+from measure.metrics.critical import critical_paths
 from measure.metrics.fidelity import JudgedPoint
 from measure.metrics.point import Point
 from measure.metrics.records import agents_check, controller_check, logs_check, sampler_check
@@ -79,22 +80,26 @@ def points_of(
         window = windows[number] if number < len(windows) else None
         for job, incarnation in lives:
             steps = incarnation.steps_in(*interval)
-            groups = job.program_of(incarnation.members).groups
-            pipelined = len(groups) > 1
+            program, plan = job.program_of(incarnation.members), setting.plan
+            groups = program.groups
+            pipelined = sum(not group.parent for group in groups.values()) > 1
             if not steps or (pipelined and len(steps) == 1):
                 continue
             model = window.jobs.get(job.name) if window else None
             point = Point(
                 number=len(found),
                 mode=f"{setting.name}-{job.name}-{incarnation.number}",
-                plan=setting.plan,
+                plan=plan,
                 groups=groups,
                 scale=setting.scale,
                 reconfiguration_delay_s=job.reconfiguration_delay_s,
                 link_recovery_s=job.link_recovery_s,
                 predicted_step_time_s=model.step_time_s if model else None,
                 warmup_steps=int(pipelined or steps[0] == incarnation.steps.complete[0]),
-                operations_s=model.operations_s if model and setting.plan.links else {},
+                critical=critical_paths(program, setting.scale, plan.ports_per_gpu, circuits=False)
+                if plan.rack
+                else {},
+                operations_s=model.operations_s if model and plan.links else {},
                 cut_short=steps != incarnation.steps.complete or not _ended_well(incarnation),
                 contended=bool(window and window.contended),
                 part=True,

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from mininet.topo import Topo
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from controllers.engine.jobs import Detection
 from controllers.policies.catalog import load_policy
@@ -26,7 +26,8 @@ from topos.racks import RackTopo
 from workloads.agent.config import AgentMode
 from workloads.program import Group, Program
 from workloads.schedule import CollectiveKind
-from workloads.training.step import training_groups, training_job
+from workloads.stragglers.injection import Injection, inject, parse_late_rank
+from workloads.training.step import expecting, training_groups, training_job
 
 PORT_GBPS = float(published("morphlux-port").value)
 GRADIENT_BYTES = published("llama-1b-gradients").value * 1e9 / 8
@@ -66,6 +67,39 @@ class JobSection(TenantSection):
         le=64,
         description="chips of a tensor-parallel ring, which works at the same time as the data-parallel one (1: none)",
     )
+    algorithm: Annotated[Literal["ring", "stragglar"], Option("--algorithm")] = Field(
+        default="ring", description="all-reduce of the job; stragglar has a circuit between any two chips"
+    )
+    late: Annotated[str | None, Option("--late", "RANK:SECONDS")] = Field(
+        default=None, description="a chip that is late in every step, which stragglar expects (else the last)"
+    )
+
+    @field_validator("late")
+    @classmethod
+    def _late(cls, value: str | None) -> str | None:
+        injection = parse_late_rank(value).injection if value is not None else Injection()
+        if injection.varies or injection != Injection(injection.text, injection.gaps):
+            raise ValueError(f"must be RANK:SECONDS here, such as 2:0.5, not {value!r:.60}")
+        return value
+
+    @model_validator(mode="after")
+    def _one_ring(self) -> JobSection:
+        if self.algorithm == "stragglar" and self.tensor_parallel > 1:
+            raise ConfigError("stragglar reduces over all chips of the job; leave out tensor_parallel", key="algorithm")
+        return self
+
+    def with_late(self, program: Program, name: str, members: Sequence[int], first: Sequence[int]) -> Program:
+        """``program`` of job ``name`` on ``members``, which were ``first`` at its start, with algorithm and late chip.
+
+        The chip is late as long as it is a member; the position that is expected late stays.
+        """
+        late = None if self.late is None else parse_late_rank(self.late)
+        if late is not None and late.rank not in first:
+            names = ", ".join(map(str, first))
+            raise ConfigError(f"names chip {late.rank}, and job {name} has chips {names}", key="job.late")
+        if self.algorithm == "stragglar":
+            program = expecting(program, name, len(first) - 1 if late is None else first.index(late.rank))
+        return program if late is None or late.rank not in members else inject(program, late.injection, late.rank, 1, 0)
 
 
 class DetectionSection(Section):
@@ -211,10 +245,10 @@ class Setting(FabricSetting):
         """A training job on ``members`` in ring order; its collectives keep every link of their rings busy."""
         groups = training_groups(name, members, tensor_parallel)
         of_group, ranks, size = self.lanes(groups), self.plan.ranks, round(tenant.gradient_bytes)
-        lanes = {group.dimension: of_group[group.name] for group in groups}
+        lanes, first = {group.dimension: of_group[group.name] for group in groups}, members
 
         def program(members: Sequence[int]) -> Program:
-            return training_job(
+            step = training_job(
                 members,
                 size,
                 tenant.compute_s,
@@ -225,6 +259,7 @@ class Setting(FabricSetting):
                 tensor_parallel=tensor_parallel,
                 tensor_lanes=lanes.get("tp", 1),
             )
+            return tenant.with_late(step, name, members, first) if isinstance(tenant, JobSection) else step
 
         return JobPoint(
             name,

@@ -21,11 +21,12 @@ model training on GPU clusters using Megatron-LM", SC'21, section 2.2.1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from railyard.errors import ConfigError
 from workloads.collectives.algorithms import ring, ring_name
+from workloads.collectives.catalog import schedule
 from workloads.program import Collective, Compute, Dimension, Group, Operation, Program, Recv, Send, check_size
 from workloads.schedule import CollectiveKind, Schedule
 from workloads.training.expert_parallel import (
@@ -137,6 +138,26 @@ def training_job(
         groups={ring_group.name: ring_group for ring_group in groups},
         schedules=schedules,
     )
+
+
+def expecting(program: Program, group: str, straggler: int) -> Program:
+    """``program`` with StragglAR as the all-reduce over ``group``, whose position ``straggler`` is expected late.
+
+    Each pair that exchanges chunks becomes a group of its own (``parent``), so that a policy gives it a circuit.
+    """
+    members = program.groups[group].members
+    chosen = schedule("all_reduce", len(members), "stragglar", straggler=straggler)
+    joined = sorted({(min(t.src, t.dst), max(t.src, t.dst)) for t in chosen.transfers})
+    pairs = [Group(f"{group}/{a}-{b}", "dp", (members[a], members[b]), parent=group) for a, b in joined]
+    operations = tuple(
+        tuple(
+            replace(op, algorithm=chosen.algorithm) if isinstance(op, Collective) and op.group == group else op
+            for op in ops
+        )
+        for ops in program.operations
+    )
+    groups = program.groups | {pair.name: pair for pair in pairs}
+    return replace(program, operations=operations, groups=groups, schedules={chosen.algorithm: chosen})
 
 
 SCALAR_BYTES = 4

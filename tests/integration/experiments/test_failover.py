@@ -153,3 +153,12 @@ def test_a_whole_server_dies_and_one_recovery_brings_its_job_back(tmp_path: Path
     check_went_on(row)
     assert row["event"] == "kill 0+1+2+3" and row["incarnation"] == 1
     assert any("rank 16, 17, 18, 19 replaces" in text for text in heard)
+
+
+@pytest.mark.beside
+def test_a_chip_dies_in_stragglar_before_the_late_one_comes(tmp_path: Path) -> None:
+    job = SMALL.model_copy(update={"algorithm": "stragglar", "late": "2:2"})
+    (row,), _ = run(tmp_path, job=job, kill="1@3.6", detection=PATIENT)
+    check_went_on(row)
+    assert row["replaced_by"] == 16 and row["rounds_done"] == 2  # phase 1 is over, and waits
+    assert row["step_time_before_s"] == pytest.approx(row["predicted_step_time_before_s"], rel=0.1)

@@ -137,3 +137,17 @@ def test_both_groups_of_a_dead_chip_are_spliced() -> None:
         with_member(dp, 0, 64), policy.start([with_member(g, 0, 64) for g in (tp, dp)])
     )
     assert {r for a, _, b, _ in paths for r in (a, b)} == {64, 16, 32, 48}
+
+
+def test_a_group_of_pairs_has_a_circuit_for_each_and_no_ring_and_a_spare_takes_over_all_of_one_chip() -> None:
+    policy, whole = LumionPolicy(photonic_plan(RACK)), Group("a", "dp", (0, 1, 4, 5))
+    ends = [(a, b) for a in whole.members for b in whole.members if a < b]
+    groups = [whole, *(Group(f"a/{a}-{b}", "dp", (a, b), parent="a") for a, b in ends)]
+    wiring = policy.start(groups)
+    assert {(path.rank, path.peer) for path in policy.paths(whole, wiring)} == set(ends)
+    assert all(len(policy.paths(pair, wiring)) == 1 for pair in groups[1:])
+    spliced = [with_member(group, 4, 17) for group in groups]
+    after = policy.start(spliced)
+    kept = joined(policy.plan, wiring["rack0"]) & joined(policy.plan, after["rack0"])
+    assert len(kept) == 3 and len(after["rack0"]) == 6
+    assert {path.peer for path in policy.paths(spliced[0], after)} | {0} >= {1, 17, 5}

@@ -17,7 +17,7 @@ from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective, Compute, Program, Recv, Send
 from workloads.training.recipe import Recipe
 from workloads.training.shape import ModelShape, stage_units
-from workloads.training.step import Pass, one_f_one_b, training_job, training_step
+from workloads.training.step import Pass, expecting, one_f_one_b, training_job, training_step
 
 
 def kind_of(op: Any) -> str:
@@ -308,3 +308,12 @@ def test_both_rings_of_a_chip_work_at_once(ranks: list[int], sizes: tuple[int, i
         assert [op.deps for op in collectives] == [(compute.id,)] * 2
     ends = next(group for group in program.groups.values() if rings[0][-1] in group.members and group.dimension == "dp")
     assert rings[1][0] in ends.members  # where the ring comes back beside its way out
+
+
+def test_a_job_that_expects_a_straggler_has_a_pair_for_every_two_that_exchange_chunks() -> None:
+    program = expecting(training_job((3, 1, 5, 4), 12_000, 0.25, 4, 6, group="A"), "A", 2)
+    check(program)
+    (plan,) = program.schedules.values()
+    assert (plan.algorithm, plan.straggler) == ("stragglar", 2)
+    pairs = {group.members for group in program.groups.values() if group.parent == "A"}
+    assert pairs == {(3, 1), (3, 5), (3, 4), (1, 5), (1, 4), (5, 4)} and len(program.groups) == 7
