@@ -76,7 +76,7 @@ def test_every_option_has_a_text_and_every_default_is_valid(kind: Any) -> None:
     assert parser_of(kind).format_help()
 
 
-SEVERAL_MEANINGS = {"--sizes", "--fabric", "--datapath", "--only", "--jobs", "--delay", "--spare-servers"}
+SEVERAL_MEANINGS = {"--sizes", "--fabric", "--datapath", "--only", "--jobs", "--delay", "--spare-servers", "--late"}
 """Options whose text says what is particular about them in an experiment."""
 
 
