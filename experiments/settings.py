@@ -292,7 +292,7 @@ GuardMs = Annotated[
     ),
 ]
 Mtu = Annotated[int, Option("--mtu", "BYTES"), Field(ge=1280, le=9000, description="MTU of the links, in bytes")]
-PortGbps = Annotated[float, Option("--port-gbps", "GBPS"), Field(gt=0, le=3200, description="rate of a port, in Gb/s")]
+PortGbps = Annotated[float, Option("--port-gbps", "GBPS"), Field(gt=0, le=10000, description="rate of a port, in Gb/s")]
 
 _S = TypeVar("_S", bound=Section)
 

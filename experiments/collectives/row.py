@@ -109,12 +109,12 @@ def _typical(trial: Trial, scale: Scale, times: CollectiveTimes) -> tuple[float,
 
 
 def wire_bound_s(trial: Trial, alpha_s: float = 0.0) -> float:
-    """The alpha-beta bound of a trial in real seconds, with ports at the goodput of full packets."""
+    """The alpha-beta bound of a trial in real seconds, pauses included, with ports at the goodput of full packets."""
     fabric = trial.fabric
     return bound_s(
         trial.schedule,
         trial.bytes,
-        alpha_s,
+        alpha_s + trial.schedule.pause_s,
         goodput_bytes_per_s(fabric.port_gbps, fabric.mtu),
         ports=fabric.ports_per_rank,
         scale_up_bytes_per_s=goodput_bytes_per_s(fabric.scale_up_gbps, fabric.mtu),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ from railyard.timeline import Event
 from topos.plan import FabricPlan
 from workloads.phases import Phase, all_phases
 from workloads.program import Program, Send
-from workloads.rank.actions import Action, Announce, Drain, OpenPath, RunCompute, SendPart
+from workloads.rank.actions import Action, Announce, Drain, OpenPath, Pause, RunCompute, SendPart
 from workloads.rank.exchange import MessagePart
 from workloads.rank.executor import StepEnded
 from workloads.rank.flows import key_at_peer
@@ -168,6 +169,8 @@ class Simulation(Timers):
                     self._execute(peer, self._ranks[peer].credit(key, there, action.last_round, self.now))
                 case Drain(in_flight):
                     self._end(rank, in_flight)
+                case Pause(seconds=seconds):
+                    self.at(self.now + seconds, partial(self._end_pause, rank, action))
                 case RunCompute(due):
                     self.at(due, lambda: self._execute(rank, machine.compute_done(self.now)))
                 case Event():
@@ -176,6 +179,9 @@ class Simulation(Timers):
                     pass
                 case _:
                     self._control.send(rank, action)
+
+    def _end_pause(self, rank: int, pause: Pause) -> None:
+        self._execute(rank, self._ranks[rank].paused(pause, self.now))
 
     def _end(self, rank: int, in_flight: InFlight) -> None:
         machine = self._ranks[rank]

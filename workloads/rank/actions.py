@@ -21,6 +21,16 @@ class RunCompute:
 
 
 @dataclass(slots=True)
+class Pause:
+    """Action: call ``paused`` after ``seconds`` from ``since`` on (None: from now on); then ``part`` may go or come."""
+
+    in_flight: InFlight
+    part: MessagePart
+    seconds: float
+    since: float | None = None
+
+
+@dataclass(slots=True)
 class SendPart:
     """Action: send ``part`` of ``in_flight`` by ``path``; its circuit is up, or its receiver takes it.
 
@@ -72,5 +82,5 @@ class Drain:
 
 Message = RequestCircuits | ReleaseCircuits | Moved
 """A message to the controller."""
-Action = SendPart | Announce | OpenPath | Drain | RunCompute | StepEnded | Message | Event
+Action = SendPart | Announce | OpenPath | Pause | Drain | RunCompute | StepEnded | Message | Event
 """An action of a rank, or an event for the timeline."""

@@ -19,7 +19,7 @@ from railyard.scale import Scale
 from railyard.timeline import Event
 from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective, Communication, Program, Recv, Send
-from workloads.rank.actions import Action, Announce, Drain, OpenPath, SendPart
+from workloads.rank.actions import Action, Announce, Drain, OpenPath, Pause, SendPart
 from workloads.rank.circuit_client import circuit_client_of
 from workloads.rank.exchange import (
     ExchangePlans,
@@ -217,6 +217,9 @@ class Communications:
                 in_flight.apply(part)
             elif action == "keep":
                 in_flight.keep(part)
+            elif action == "pause":
+                assert in_flight.schedule is not None
+                self._out.append(Pause(in_flight, part, self.scale.emulated_s(in_flight.schedule.pause_s), since))
             else:
                 self._announce(in_flight, part, since or 0.0)
         if in_flight.slot_sender is not None:
@@ -292,6 +295,11 @@ class Communications:
     def left(self, in_flight: InFlight, part: MessagePart) -> list[Action]:
         """Process that all bytes of ``part`` have left the port, which is free for the next receiver."""
         self._advance(in_flight, in_flight.exchange.sent(part.transfer))
+        return self._drain()
+
+    def paused(self, pause: Pause, due: float) -> list[Action]:
+        """Begin the round of ``pause``, which ended at ``due``."""
+        self._advance(pause.in_flight, pause.in_flight.exchange.paused(pause.part.transfer), due)
         return self._drain()
 
     def delivered(self, in_flight: InFlight, part: MessagePart, now: float) -> list[Action]:

@@ -9,7 +9,7 @@ data for the one before has left it, and lets its next sender start when the dat
 Otherwise all senders of a rank in a schedule would share its port from the beginning, and the first round would end
 with the last. In any other schedule a rank that sends to several others in one round serves them in order, beginning
 with the one after it, so that not all ranks send to the same one first. In lock-step a rank neither sends nor lets
-others send before all its work of earlier rounds is done.
+others send before all its work of earlier rounds is done, and the pause before the round, if there is one, is over.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ ELEMENT_BYTES = 4
 
 Bounds = tuple[tuple[int, int], ...]
 """First element and end of every slot of a buffer."""
-Action = Literal["announce", "send", "keep", "apply"]
+Action = Literal["announce", "send", "keep", "apply", "pause"]
 """``announce``: tell the part's peer that everything up to the part's round may come by its path, after what comes in
 by now (``Exchange.began``). ``send``: read the part's elements and send them. ``keep``: read them for an ``apply``
-of the same transfer later (it stays on this rank). ``apply``: add or store the received or kept elements."""
+of the same transfer later (it stays on this rank). ``apply``: add or store the received or kept elements. ``pause``:
+wait for ``Schedule.pause_s`` before the round of the part, and call ``Exchange.paused``."""
 
 
 class MessagePart(NamedTuple):
@@ -80,6 +81,7 @@ class Exchange:
         self._arrivals: dict[int, int] = {}
         self._beginnings: dict[int, int] = {}
         self._departures: dict[int, int] = {}
+        self._pauses: dict[int, int] = {}
 
     # -- building ----------------------------------------------------------------------------------
 
@@ -115,6 +117,13 @@ class Exchange:
             self._missing[number] = 1
         return self._departures[transfer]
 
+    def pause(self, part: MessagePart, after: Iterable[int]) -> int:
+        """Add a pause before the round of ``part`` that follows the nodes ``after``; returns the node of its end."""
+        self.node(("pause", part), after)
+        self._pauses[part.transfer] = number = self.node(None)
+        self._missing[number] = 1
+        return number
+
     def __len__(self) -> int:
         return len(self._steps)
 
@@ -124,7 +133,7 @@ class Exchange:
         other.incoming, other.outgoing, other._steps = self.incoming, self.outgoing, self._steps
         other._followers, other._missing = self._followers, self._missing.copy()
         other._arrivals, other._beginnings = self._arrivals.copy(), self._beginnings.copy()
-        other._departures = self._departures.copy()
+        other._departures, other._pauses = self._departures.copy(), self._pauses.copy()
         return other
 
     # -- running -----------------------------------------------------------------------------------
@@ -159,6 +168,9 @@ class Exchange:
 
     def sent(self, transfer: int) -> list[Step]:
         return self._run([self._departures.pop(transfer)])
+
+    def paused(self, transfer: int) -> list[Step]:
+        return self._run([self._pauses.pop(transfer)])
 
     def _run(self, free: list[int]) -> list[Step]:
         """Complete the nodes ``free`` and all that only waited for them."""
@@ -284,12 +296,14 @@ class _Builder:
             self.exchange.node(("announce", run[-1][0]), [self.exchange.beginning(part.transfer) for part in before])
             before = [part for part, _ in run]
 
-    def lock_step(self, circuits: Collection[int]) -> None:
-        """Delay everything of a round, announcements included, until all earlier rounds are over."""
+    def lock_step(self, circuits: Collection[int], *, pauses: bool) -> None:
+        """Delay everything of a round, announcements included, until all earlier rounds (and its pause) are over."""
         round_starts: dict[int, int] = {}
         over: list[int] = []
+        firsts = {part.round: part for part, _ in (*self.sends, *self.receives)} if pauses else {}
         for number, nodes in self.of_round.items():
-            round_starts[number] = self.exchange.node(None, over)
+            first = firsts.get(number)
+            round_starts[number] = self.exchange.node(None, over) if first is None else self.exchange.pause(first, over)
             departures = [self.exchange.departure(part.transfer) for part, _ in self.sends if part.round == number]
             over = [round_starts[number], *nodes, *departures]
         for part, node in self.sends:
@@ -329,7 +343,7 @@ def collective_exchange(
     for number in sorted(by_round):
         builder.round(number, by_round[number])
     if schedule.lockstep:
-        builder.lock_step(circuits)
+        builder.lock_step(circuits, pauses=schedule.pause_s > 0)
     elif schedule.one_port and not circuits:
         builder.one_at_a_time()
     else:

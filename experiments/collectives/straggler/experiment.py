@@ -85,6 +85,12 @@ class StragglerSettings(TrialSettings):
     inject: Annotated[str | None, Option(metavar="CAUSE")] = Field(
         default=None, description="another cause of lateness, for study injection; help lists the causes"
     )
+    round_cost: Annotated[float, Option(metavar="E")] = Field(
+        default=0.0,
+        ge=0,
+        le=10,
+        description="cost of each round of StragglAR (calls, a kernel that adds), in times of the buffer on a link",
+    )
     fabric: FabricKind = Field(
         default="electrical", description="packet switches, or circuits that follow the schedule"
     )
@@ -153,7 +159,9 @@ class StragglerSettings(TrialSettings):
         """The closed forms for ``n`` ranks and a buffer of ``size`` bytes, at the goodput of the ports."""
         rounds = self.plan("stragglar", n)
         bytes_per_s = goodput_bytes_per_s(self.port_gbps, self.mtu)
-        return StragglerLaw(n, size, alpha_s, bytes_per_s, rounds.rounds - rounds.first_phase)
+        return StragglerLaw(
+            n, size, alpha_s, bytes_per_s, rounds.rounds - rounds.first_phase, self.round_cost * size / bytes_per_s
+        )
 
     def long_delay_s(self, n: int, size: int) -> float:
         """A delay in seconds after which StragglAR has no work left that needs no late rank."""
@@ -178,11 +186,15 @@ class StragglerSettings(TrialSettings):
             return self.trial(self.plan(algorithm, n), size, delay_s, **changes)
         chosen = choose(delay_s, self.law(n, size).critical_delay_s)
         plan = replace(self.plan(chosen, n), algorithm=AUTO)
-        return self.trial(plan, size, delay_s, **changes, tags=(("chosen", chosen),))
+        changes["tags"] = (*changes.get("tags", ()), ("chosen", chosen))
+        return self.trial(plan, size, delay_s, **changes)
 
     def trial(self, plan: Schedule, size: int, delay_s: float, **changes: Any) -> Trial:
         """A trial with a rank that is ``delay_s`` late; ``changes`` override fields of the trial."""
         late = self.late_rank(plan.n)
+        if self.round_cost and plan.first_phase and plan.algorithm != "straggler-direct":
+            plan = replace(plan, lockstep=True, pause_s=self.law(plan.n, size).round_s)
+        changes["tags"] = (*changes.get("tags", ()), ("round_cost", self.round_cost))
         values: dict[str, Any] = {
             "schedule": plan,
             "bytes": size,
@@ -199,12 +211,14 @@ Points = Iterator[dict[str, Any]]
 
 
 def _around_break_even(e: StragglerSettings, n: int, size: int) -> Points:
-    yield from ({"delay_s": delay_s} for delay_s in e.delays_s(e.law(n, size)))
+    law = e.law(n, size)
+    yield from ({"delay_s": delay_s, "tags": (_critical(law),)} for delay_s in e.delays_s(law))
 
 
 def _after_all_first_phases(e: StragglerSettings, n: int, size: int) -> Points:
     """A delay in which Direct too, whose first phase is longest, finishes that phase."""
-    yield {"delay_s": LATE_ENOUGH * e.law(n, size).direct_first_phase_s}
+    law = e.law(n, size)
+    yield {"delay_s": LATE_ENOUGH * law.direct_first_phase_s, "tags": (_critical(law),)}
 
 
 def _long_delay(e: StragglerSettings, n: int, size: int) -> Points:
@@ -249,12 +263,16 @@ def _log_step(e: StragglerSettings, n: int, size: int) -> Points:
 
 def _step(law: StragglerLaw, share: float, right: float, delay_s: float) -> dict[str, Any]:
     """A training step: Ring's ``share`` of it, and the share of steps whose late rank is the expected one."""
-    critical_s = law.critical_delay_s if math.isfinite(law.critical_delay_s) else None
     return {
         "delay_s": delay_s,
         "compute_s": max(0.0, law.ring_s / share - law.ring_s - delay_s),
-        "tags": (("expected_late", right), ("all_reduce_share", share), ("critical_delay_s", critical_s)),
+        "tags": (("expected_late", right), ("all_reduce_share", share), _critical(law)),
     }
+
+
+def _critical(law: StragglerLaw) -> tuple[str, float | None]:
+    """The tag of a trial with the break-even delay of the law; None where StragglAR is never faster."""
+    return "critical_delay_s", law.critical_delay_s if math.isfinite(law.critical_delay_s) else None
 
 
 def _injected(e: StragglerSettings, n: int, size: int) -> Points:
@@ -287,12 +305,13 @@ LEAST_GAP_S = 0.01
 class StragglerRow(TrialRow):
     """One collective with a late rank, on one fabric."""
 
-    given: ClassVar[frozenset[str]] = TrialRow.given | {"persistence", "all_reduce_share", "step"}
+    given: ClassVar[frozenset[str]] = TrialRow.given | {"persistence", "all_reduce_share", "step", "round_cost"}
 
     persistence: Annotated[float | None, "probability that the predicted rank is the late one"] = None
     all_reduce_share: Annotated[float | None, "share of the all-reduce in a step, in study step"] = None
     expected_late: Annotated[float | None, "share of steps whose late rank is the expected one, in study step"] = None
-    critical_delay_s: Annotated[float | None, "break-even delay T_crit of the law, in study step"] = None
+    critical_delay_s: Annotated[float | None, "break-even delay T_crit of the law"] = None
+    round_cost: Annotated[float, "cost of a round of StragglAR, in times of the buffer on a link"] = 0.0
     chosen: Annotated[str | None, "algorithm that auto chose for the expected delay"] = None
     step: Annotated[int | None, "number of the step, in study detector"] = None
     right: Annotated[bool | None, "whether the detector predicted the late rank"] = None
@@ -314,6 +333,7 @@ class Stragglers(TrialExperiment[StragglerSettings]):
         "--study prediction,detector,step",
         "--algorithms ring,stragglar,auto",
         "--inject slow-link:0.4    # --inject help lists causes",
+        "--study ranks --round-cost 0.0127",
         "--predict --ranks 8       # the model alone; needs no root",
     )
 

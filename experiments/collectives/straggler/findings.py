@@ -71,12 +71,15 @@ def _speedup(experiment: StragglerSettings, n: int, size: int, rows: Sequence[Ro
     yield (
         f"{n} ranks, {in_words(size)}: for delays beyond the first phase Ring takes {estimate_in_words(found, '.3f')} "
         f"times as long after arrival as StragglAR; law {law:.3f} ({found.median / law - 1:+.1%})"
-        f"{_beside(n, found.median)}."
+        f"{_beside(n, found.median, experiment.round_cost)}."
     )
 
 
-def _beside(n: int, speedup: float) -> str:
+def _beside(n: int, speedup: float, round_cost: float) -> str:
     """The published speed-ups for ``n`` ranks, with their kinds and, of hardware, how far it is from ``speedup``."""
+    if round_cost:
+        hardware = f", {MEASURED.shown()} on {n} GPUs ({MEASURED.label})" if n == MEASURED_RANKS else ""
+        return f" with {round_cost:g} of the buffer's time on a link for each round of StragglAR{hardware}"
     said = f"; StragglAR: {SPEEDUPS.values[n]:.3f} ({SPEEDUPS.label})" if n in SPEEDUPS.values else ""
     if n == MEASURED_RANKS:
         low, high = MEASURED.bounds

@@ -19,8 +19,9 @@ def laws(rows: Sequence[Row]) -> list[StragglerLaw]:
     """The closed forms, without latency, for every number of ranks and buffer size at which StragglAR was measured."""
     found = {(row["n"], row["bytes"]): row for row in rows if row["algorithm"] == "stragglar"}
     return [
-        StragglerLaw(n, size, 0.0, goodput_bytes_per_s(row["port_gbps"], row["mtu"]), row["second_phase_rounds"])
+        StragglerLaw(n, size, 0.0, rate, row["second_phase_rounds"], row.get("round_cost", 0.0) * size / rate)
         for (n, size), row in found.items()
+        for rate in (goodput_bytes_per_s(row["port_gbps"], row["mtu"]),)
     ]
 
 

@@ -109,6 +109,8 @@ class Carried:
                 self.most_peers = max(self.most_peers, len(to))
             elif action == "keep":
                 self.staged[rank, part.transfer] = buffer[part.start : part.end].copy()
+            elif action == "pause":
+                self.act(rank, self.exchanges[rank].paused(part.transfer))
             elif part.reduce:
                 buffer[part.start : part.end] += self.staged.pop((rank, part.transfer))
             else:
@@ -141,7 +143,8 @@ def test_any_order_of_arrival_gives_the_right_numbers(
     plan = built(kind, n, algorithm)
     members = list(range(10, 10 + 3 * plan.n, 3))
     for lockstep, circuits in ((False, False), (True, False), (False, True)):
-        carried = Carried(replace(plan, lockstep=lockstep), members, elements, random.Random(seed), circuits)
+        stepped = replace(plan, lockstep=lockstep, pause_s=seed % 2)
+        carried = Carried(stepped, members, elements, random.Random(seed), circuits)
         buffers = carried.run()
         assert wrong(plan, members, elements, buffers) == dict.fromkeys(members, 0)
         if plan.one_port and not circuits:
@@ -322,6 +325,16 @@ def test_chunks_do_not_wait_for_each_other_unless_in_lock_step() -> None:
     stepped = collective_exchange(replace(plan, lockstep=True), [0, 1], 0, 4)
     assert not parts(stepped.begin(), "send")
     assert parts(stepped.arrived(0), "send")
+
+
+def test_a_rank_pauses_before_each_of_its_rounds_when_all_before_is_done() -> None:
+    rows = ((0, 1, 0, 0, "copy", -1), (1, 0, 1, 1, "copy", -1))
+    plan = Schedule("two", "all_reduce", 2, 2, (0, 0), transfers(*rows), lockstep=True, pause_s=0.1)
+    paused = collective_exchange(plan, [0, 1], 0, 4).copy()
+    assert [action for action, _ in paused.begin()] == ["pause"]
+    assert [part.peer for part in parts(paused.paused(0), "announce")] == [1]
+    assert [action for action, _ in paused.arrived(0)] == ["apply", "pause"]
+    assert [part.transfer for part in parts(paused.paused(1), "send")] == [1]
 
 
 def test_the_scale_up_network_is_told_apart() -> None:

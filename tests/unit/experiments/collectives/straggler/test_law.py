@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from experiments.collectives.straggler.law import LAW_ALGORITHMS, StragglerLaw, second_phase_rounds
 from measure.metrics.estimate import crossing
+from measure.published import published
 from railyard.errors import ConfigError
 
 POWERS = st.sampled_from([4, 8, 16, 32, 64, 128, 256])
@@ -38,6 +39,14 @@ def test_coefficients_of_the_buffer(
     assert law.first_phase_s == pytest.approx(first_phase, abs=6e-4)
     assert law.critical_delay_s == pytest.approx(critical, abs=6e-4)
     assert law.speedup == pytest.approx(speedup, abs=6e-4)
+
+
+def test_one_cost_of_a_round_gives_both_numbers_of_the_hardware() -> None:
+    law = StragglerLaw(8, 1, 0.0, 1.0, round_s=0.0127)
+    assert law.speedup == pytest.approx(published("stragglar-measured").bounds[1], rel=1e-3)
+    buffer_ms = 4 * 2**30 / (published("h100-rate").value * 1e9) * 1e3
+    assert law.critical_delay_s * buffer_ms == pytest.approx(published("stragglar-critical-delay").value, rel=0.01)
+    assert law.ring_s == in_wires(8).ring_s, "Ring is NCCL's own"
 
 
 def test_a_step_gains_what_the_all_reduce_saves_and_loses_before_the_break_even() -> None:
