@@ -8,11 +8,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from experiments.collectives.row import TrialRow, described
-from experiments.collectives.trial import WORLD, Trial
+from experiments.collectives.trial import Trial
 from experiments.job_point import JobPoint, machine_floors
 from experiments.repeats import Piece, RepeatedExperiment
 from experiments.settings import MOST_POINTS, Iterations, RepeatedSettings, UnscaledSection
-from measure.metrics.collective import CollectiveTimes, collective_times
+from measure.metrics.collective import CollectiveTimes
 from measure.results.row import MeasuredRow
 from railyard.digits import alike
 from railyard.errors import ConfigError
@@ -101,7 +101,7 @@ class TrialExperiment(RepeatedExperiment[T]):
     def measure_trial(self, runner: Runner, trial: Trial) -> tuple[TrialRow, CollectiveTimes]:
         """Measure one trial: its row, and the times of its steps."""
         title, found = _title(trial), runner.measure(self.job(trial), _title(trial))
-        times = collective_times(found.events, trial.schedule, WORLD, found.point.warmup(found.metrics.steps))
+        times = trial.times(found.events, found.point.warmup(found.metrics.steps))
         row = described(self.row, trial, self.scale, self.settings.seed)
         row.predict(trial, self.scale, found.prediction)
         row.measure(trial, self.scale, found, times)

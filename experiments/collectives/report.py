@@ -43,11 +43,16 @@ def _columns(rows: Sequence[Row]) -> tuple[Column, ...]:
         Column("reconf.\nms", lambda row: row["reconfiguration_delay_ms"] or None, "g"),
         Column("late\ns", lambda row: row["straggler_delay_s"] or None, significant),
         Column("T_crit\ns", "critical_delay_s", significant),
+        Column("second\nlate s", lambda row: row.get("second_delay_s") or None, significant),
+        Column("buckets", "buckets", "d"),
+        Column("groups", "groups", "d"),
         Column("chosen", "chosen", left=True, wide=True),
         Column("time\ns", "time_s", significant),
         spread("time_s", wide=True),
         Column("model\ns", "predicted_time_s", significant),
         Column("off\n%", lambda row: off_percent(row["time_s"], row["predicted_time_s"]), "+.1f"),
+        Column("law\ns", "law_s", significant, wide=True),
+        Column("in time\ns", "in_time_s", significant),
         *(after if late else ()),
         Column("bound\ns", "bound_s", significant, wide=True),
         Column("ring\n/ this", over_ring, ".3f"),
@@ -62,10 +67,11 @@ def _columns(rows: Sequence[Row]) -> tuple[Column, ...]:
 
 def _over_ring(rows: Sequence[Row], row: Row) -> Estimate | None:
     """The time of Ring after the arrival over that of ``row``, within a repeat."""
-    rings = [r for r in rows if r["algorithm"] == "ring" and _same_but_algorithm(r, row)]
+    rings = [r for r in rows if r["algorithm"] == "ring" and same_but_algorithm(r, row)]
     return ratio_of(rings[0], row, "after_arrival_s") if rings else None
 
 
-def _same_but_algorithm(one: Row, other: Row) -> bool:
+def same_but_algorithm(one: Row, other: Row) -> bool:
+    """Whether two rows of a study differ at most in the algorithm."""
     keys = ("n", "bytes", "fabric", "reconfiguration_delay_ms", "straggler_delay_s", "persistence", "all_reduce_share")
-    return all(one.get(key) == other.get(key) for key in keys)
+    return all(one.get(key) == other.get(key) for key in (*keys, "second_delay_s", "buckets", "groups"))

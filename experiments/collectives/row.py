@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from experiments.collectives.trial import WORLD, Trial
+from experiments.collectives.trial import Trial
 from experiments.job_row import JobRow
-from measure.metrics.collective import CollectiveTimes, collective_times
+from measure.metrics.collective import CollectiveTimes
 from measure.metrics.critical import bound_s
 from measure.model.prediction import Prediction
 from railyard.scale import Scale, goodput_bytes_per_s
+from railyard.timeline import Event
 from workloads.schedule import bus_factor
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ class TrialRow(JobRow):
     predicted_time_s: Annotated[float | None, "the same of the model"] = None
     after_arrival_s: Annotated[float | None, "time from the last arrival"] = None
     predicted_after_arrival_s: Annotated[float | None, "the same of the model"] = None
+    in_time_s: Annotated[float | None, "time of groups without the late rank, of several groups"] = None
+    predicted_in_time_s: Annotated[float | None, "the same of the model"] = None
     bound_s: Annotated[float | None, "alpha-beta bound without latency"] = None
     algbw_gbps: Annotated[float | None, "buffer over time after arrival"] = None
     busbw_gbps: Annotated[float | None, "algorithm bandwidth times the bus factor of nccl-tests"] = None
@@ -57,16 +61,18 @@ class TrialRow(JobRow):
     reconfigurations: Annotated[int | None, "reconfigurations of all switches in the point"] = None
 
     def predict(self, trial: Trial, scale: Scale, prediction: Prediction) -> None:
-        times = collective_times(prediction.events, trial.schedule, WORLD, 1)
+        times = trial.times(prediction.events, 1)
         self.predicted_time_s, self.predicted_after_arrival_s = _typical(trial, scale, times)
+        self.predicted_in_time_s = _in_time_s(trial, scale, prediction.events, 1)
         self.bound_s = wire_bound_s(trial)
 
     def measure(self, trial: Trial, scale: Scale, found: Measured, times: CollectiveTimes) -> None:
         self.take(found)
         metrics = found.metrics
         self.time_s, self.after_arrival_s = _typical(trial, scale, times)
-        if self.after_arrival_s:
-            self.algbw_gbps = trial.bytes * 8 / self.after_arrival_s / 1e9
+        self.in_time_s = _in_time_s(trial, scale, found.events, found.point.warmup(metrics.steps))
+        if self.after_arrival_s and trial.groups == 1:
+            self.algbw_gbps = trial.bytes * (1 + len(trial.then)) * 8 / self.after_arrival_s / 1e9
             self.busbw_gbps = self.algbw_gbps * bus_factor(trial.schedule.kind, trial.schedule.n)
         if found.background_mbps is not None:
             self.background_gbps = found.background_mbps / 1e3 / scale.rate
@@ -108,14 +114,24 @@ def _typical(trial: Trial, scale: Scale, times: CollectiveTimes) -> tuple[float,
     return real(fmean(s.time_s for s in times.steps)), real(fmean(s.after_arrival_s for s in times.steps))
 
 
+def _in_time_s(trial: Trial, scale: Scale, events: Sequence[Event], warmup_steps: int) -> float | None:
+    """Real seconds of the collectives in the groups after the first, if there are any."""
+    names = {f"tp{group}" for group in range(1, trial.groups)}
+    return scale.real_s(trial.times(events, warmup_steps, names).time_s) if names else None
+
+
 def wire_bound_s(trial: Trial, alpha_s: float = 0.0) -> float:
     """The alpha-beta bound of a trial in real seconds, pauses included, with ports at the goodput of full packets."""
     fabric = trial.fabric
-    return bound_s(
-        trial.schedule,
-        trial.bytes,
-        alpha_s + trial.schedule.pause_s,
-        goodput_bytes_per_s(fabric.port_gbps, fabric.mtu),
-        ports=fabric.ports_per_rank,
-        scale_up_bytes_per_s=goodput_bytes_per_s(fabric.scale_up_gbps, fabric.mtu),
+    return sum(
+        bound_s(
+            part.schedule,
+            trial.bytes,
+            alpha_s + part.schedule.pause_s,
+            goodput_bytes_per_s(fabric.port_gbps, fabric.mtu),
+            ports=fabric.ports_per_rank,
+            scale_up_bytes_per_s=goodput_bytes_per_s(fabric.scale_up_gbps, fabric.mtu),
+        )
+        for part in trial.parts
+        if 0 in part.group.members
     )

@@ -6,20 +6,24 @@ collective. Rates, sizes and times are those of the real system.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from controllers.circuits.rotation import Cycle
 from controllers.mesh.ports import choose_ports
 from experiments.job_point import Fabric, JobPoint
+from measure.metrics.collective import CollectiveTimes, collective_times, joined
 from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES, Scale
+from railyard.timeline import Event
 from topos.describe import plan as describe
 from topos.plan import FabricPlan
 from topos.rails import RailTopo
 from workloads.agent.config import AgentMode
 from workloads.check import check
+from workloads.collectives.catalog import schedule
 from workloads.collectives.circuits import follow_circuits
 from workloads.program import Collective, Compute, Dimension, Group, Operation, Program
 from workloads.schedule import Schedule
@@ -97,9 +101,21 @@ def _plan(fabric: TrialFabric, scale: Scale) -> FabricPlan:
     return describe(fabric.topology(scale))
 
 
+class TrialPart(NamedTuple):
+    """One collective of a step of a trial."""
+
+    group: Group
+    name: str
+    schedule: Schedule
+
+
 @dataclass(frozen=True)
 class Trial:
     """One collective on one fabric, which gives one row of a table.
+
+    ``then`` are the schedules of further collectives of ``bytes`` that follow it in a step (buckets). With several
+    ``groups`` (tensor parallel) each runs it, and then the ranks of one place in all groups a ring all-reduce (data
+    parallel); the late rank is in the first group.
 
     ``late_rank`` is the rank that ``injection`` makes late; the schedule may expect another one (a wrong prediction).
     ``compute_s`` is the compute time of every rank before the collective. ``study`` groups trials that are compared,
@@ -125,6 +141,8 @@ class Trial:
     cycle: Cycle | None = None
     dimension: Dimension = "world"
     ideal_s: float = 0.0
+    then: tuple[Schedule, ...] = ()
+    groups: int = 1
 
     @property
     def name(self) -> str:
@@ -135,6 +153,28 @@ class Trial:
     @property
     def operation(self) -> str:
         return self.schedule.kind.replace("_", "-")
+
+    @property
+    def parts(self) -> list[TrialPart]:
+        """The collectives of a step; each rank runs its own in this order."""
+        n, count = self.schedule.n, self.groups
+        side_by_side = [
+            Group(WORLD if count == 1 else f"tp{g}", self.dimension, tuple(range(g * n, g * n + n)))
+            for g in range(count)
+        ]
+        names = (self.operation, *(f"{self.operation}-{number}" for number, _ in enumerate(self.then, 2)))
+        plans = zip(names, (self.schedule, *self.then), strict=True)
+        parts = [TrialPart(group, name, plan) for name, plan in plans for group in side_by_side]
+        if count > 1:
+            across = replace(schedule("all_reduce", count), algorithm="ring-across")
+            places = (Group(f"dp{place}", "dp", tuple(range(place, n * count, n))) for place in range(n))
+            parts += [TrialPart(group, "dp-all-reduce", across) for group in places]
+        return parts
+
+    def times(self, events: Sequence[Event], warmup_steps: int, groups: Collection[str] = ()) -> CollectiveTimes:
+        """Times of the collectives of each step as one, or of those of some ``groups`` alone."""
+        parts = (part for part in self.parts if not groups or part.group.name in groups)
+        return joined([collective_times(events, p.schedule, p.group.name, warmup_steps, p.name) for p in parts])
 
     @property
     def background_share(self) -> float:
@@ -204,26 +244,29 @@ class Trial:
 
     def program(self, scale: Scale, steps: int, seed: int) -> Program:
         """The program of a step, for ``steps`` steps; ``ConfigError`` if it cannot run on the fabric."""
-        plan, n = self.schedule, self.schedule.n
+        plan, n, parts = self.schedule, self.schedule.n * self.groups, self.parts
         if n > self.fabric.ranks:
             raise ConfigError(
                 f"{plan.algorithm} is made for {n} ranks and the fabric has {self.fabric.ranks}; use --ranks {n}",
                 key="ranks",
             )
-        members = tuple(range(n))
-        groups = {
-            WORLD: Group(WORLD, self.dimension, members),
-            SYNC: Group(SYNC, "world", members, domain="front-end"),
-        }
+        sync = Group(SYNC, "world", tuple(range(n)), domain="front-end")
+        groups = {group.name: group for group in (*(part.group for part in parts), sync)}
         compute_s = max(self.compute_s, scale.real_s(SHORTEST_COMPUTE_S))
-        operations: tuple[Operation, ...] = (
+        before: tuple[Operation, ...] = (
             Collective(0, "barrier", "all_reduce", SYNC, max(1, round(scale.real_bytes(SYNC_BYTES)))),
             Compute(1, "compute", compute_s, deps=(0,)),
-            Collective(2, self.operation, plan.kind, WORLD, self.bytes, (1,), plan.algorithm),
         )
-        idle: tuple[Operation, ...] = ()
-        by_rank = tuple(operations if rank < n else idle for rank in range(self.fabric.ranks))
-        program = Program(self.name, by_rank, groups, {plan.algorithm: plan})
+
+        def operations(rank: int) -> tuple[Operation, ...]:
+            own = enumerate((part for part in parts if rank in part.group.members), 2)
+            return *before, *(
+                Collective(at, name, plan.kind, group.name, self.bytes, (at - 1,), plan.algorithm)
+                for at, (group, name, plan) in own
+            )
+
+        by_rank = tuple(operations(rank) if rank < n else () for rank in range(self.fabric.ranks))
+        program = Program(self.name, by_rank, groups, {part.schedule.algorithm: part.schedule for part in parts})
         if self.injection is not None and self.late_rank is not None:
             program = inject(program, self.injection, self.late_rank, steps, seed)
         if self.fabric.kind == "ocs" and self.policy_name == FOLLOW:

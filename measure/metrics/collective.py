@@ -61,6 +61,21 @@ class CollectiveTimes:
         return median(step.after_arrival_s for step in self.steps) or 0.0
 
 
+def joined(parts: Sequence[CollectiveTimes]) -> CollectiveTimes:
+    """Collectives of each step taken as one: a rank arrives at the first of its own, and ends with the last."""
+    steps = []
+    for number in sorted(set.intersection(*({step.step for step in part.steps} for part in parts))):
+        arrivals, ends = dict[int, float](), dict[int, float]()
+        for step in (step for part in parts for step in part.steps if step.step == number):
+            for rank, arrival, end in zip(step.ranks, step.arrivals, step.ends, strict=True):
+                arrivals[rank] = min(arrival, arrivals.get(rank, arrival))
+                ends[rank] = max(end, ends.get(rank, end))
+        ranks = tuple(sorted(ends))
+        steps.append(StepTimes(number, ranks, tuple(arrivals[r] for r in ranks), tuple(ends[r] for r in ranks)))
+    wrong = [part.wrong for part in parts if part.wrong is not None]
+    return CollectiveTimes(tuple(steps), sum(wrong) if wrong else None)
+
+
 def collective_times(
     events: Iterable[Event], schedule: Schedule, group: str, warmup_steps: int, name: str = ""
 ) -> CollectiveTimes:

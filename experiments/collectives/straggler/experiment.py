@@ -2,8 +2,9 @@
 
 Studies: ``delay`` (of the late rank), ``ranks`` (their number), ``size`` (of the buffer), ``reconfiguration`` (circuits
 that follow the schedule), ``prediction`` (share of correct predictions of the late rank), ``detector`` (predictions
-from earlier arrivals), ``step`` (an all-reduce as a share of a training step) and ``injection`` (another cause of
-lateness). Source of the system: StragglAR, arXiv 2505.23523.
+from earlier arrivals), ``step`` (an all-reduce as a share of a training step), ``buckets`` (several all-reduces a
+step), ``two`` (late ranks), ``groups`` (tensor parallel ones, one of them with a late rank) and ``injection`` (another
+cause of lateness). Source of the system: StragglAR, arXiv 2505.23523.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ from workloads.stragglers.injection import INJECTIONS, parse_injection
 if TYPE_CHECKING:
     from experiments.runner import Runner
 
-Study = Literal["delay", "ranks", "size", "reconfiguration", "prediction", "detector", "step", "injection"]
+Study = Literal[
+    "delay", "ranks", "size", "reconfiguration", "prediction", "detector", "step", "injection", "buckets", "two",
+    "groups",
+]  # fmt: skip
 STUDIES: tuple[Study, ...] = get_args(Study)
 PAIR = ("ring", "stragglar")
 """The algorithms of studies that compare StragglAR with Ring alone."""
@@ -56,6 +60,8 @@ LOG_SHARE = published("stragglar-log-all-reduce").value / published("stragglar-l
 LOG_BYTES_SHARE = 4
 """The buffer of that point is this many times smaller than others, as its step is 41 all-reduces long."""
 DELAYS_IN_T_CRIT = (0.0, 0.5, 0.8, 1.2, 1.6)
+SECOND_LATE = (0.0, 0.3, 0.6, 1.0)
+"""Lateness of a second rank, as a share of that of the first."""
 SIZES = tuple(1 << power for power in (12, 14, 16, 18, 20, 22))
 RECONFIGURATIONS_MS = (0.0, 10.0, 25.0, 50.0, 100.0)
 
@@ -84,6 +90,15 @@ class StragglerSettings(TrialSettings):
     )
     inject: Annotated[str | None, Option(metavar="CAUSE")] = Field(
         default=None, description="another cause of lateness, for study injection; help lists the causes"
+    )
+    buckets: tuple[Annotated[int, Field(ge=1, le=64)], ...] = Field(
+        default=(1, 2, 4, 8), min_length=1, description="numbers of all-reduces that share the buffer, in study buckets"
+    )
+    groups: tuple[Annotated[int, Field(ge=2, le=16)], ...] = Field(
+        default=(2,), min_length=1, description="numbers of groups of --ranks ranks, in study groups"
+    )
+    alpha_ms: Annotated[Delay, Option("--alpha", "MS")] = Field(
+        default=0.0, description="latency of each round of every algorithm, in ms"
     )
     round_cost: Annotated[float, Option(metavar="E")] = Field(
         default=0.0,
@@ -155,13 +170,12 @@ class StragglerSettings(TrialSettings):
         """The fabric for ``n`` ranks; ``slow`` lists ranks with slower links."""
         return TrialFabric(kind or self.fabric, n, port_gbps=self.port_gbps, mtu=self.mtu, slow=slow)
 
-    def law(self, n: int, size: int, alpha_s: float = 0.0) -> StragglerLaw:
+    def law(self, n: int, size: int) -> StragglerLaw:
         """The closed forms for ``n`` ranks and a buffer of ``size`` bytes, at the goodput of the ports."""
         rounds = self.plan("stragglar", n)
         bytes_per_s = goodput_bytes_per_s(self.port_gbps, self.mtu)
-        return StragglerLaw(
-            n, size, alpha_s, bytes_per_s, rounds.rounds - rounds.first_phase, self.round_cost * size / bytes_per_s
-        )
+        own, round_s = rounds.rounds - rounds.first_phase, self.round_cost * size / bytes_per_s
+        return StragglerLaw(n, size, self.alpha_ms / 1e3, bytes_per_s, own, round_s)
 
     def long_delay_s(self, n: int, size: int) -> float:
         """A delay in seconds after which StragglAR has no work left that needs no late rank."""
@@ -177,28 +191,40 @@ class StragglerSettings(TrialSettings):
         around = [share * critical for share in DELAYS_IN_T_CRIT]
         return tuple(sorted({*(d for d in around if d < first), first, LATE_ENOUGH * first}))
 
-    def _late(self, algorithm: str, n: int, size: int, delay_s: float, **changes: Any) -> Trial:
-        """A trial of an algorithm with a rank that is expected to be, and is, ``delay_s`` late.
+    def _late(self, algorithm: str, n: int, size: int, delay_s: float, buckets: int = 1, **changes: Any) -> Trial:
+        """A trial of an algorithm with a rank that is expected to be, and is, ``delay_s`` late for the first bucket.
 
         ``auto`` is Ring or StragglAR, by the law's break-even; the row says which one was chosen.
         """
-        if algorithm != AUTO:
-            return self.trial(self.plan(algorithm, n), size, delay_s, **changes)
-        chosen = choose(delay_s, self.law(n, size).critical_delay_s)
-        plan = replace(self.plan(chosen, n), algorithm=AUTO)
-        changes["tags"] = (*changes.get("tags", ()), ("chosen", chosen))
-        return self.trial(plan, size, delay_s, **changes)
+        size, law, tags = size // buckets, self.law(n, size // buckets), [*changes.pop("tags", ())]
+        tags.append(("critical_delay_s", law.critical_delay_s if math.isfinite(law.critical_delay_s) else None))
+        lateness = (delay_s, *(0.0,) * (buckets - 1))
+        names = [choose(late_s, law.critical_delay_s) if algorithm == AUTO else algorithm for late_s in lateness]
+        plan, *then = (self._costly(self.plan(name, n), law) for name in names)
+        if algorithm == AUTO:
+            plan = replace(plan, algorithm=AUTO)
+            tags.append(("chosen", "/".join(dict.fromkeys(names))))
+        late, fabric = changes.get("injection"), changes.get("fabric", self.fabric_of(n))
+        second = late.second if late is not None and "+" not in late.text else None
+        fixed = fabric.kind == "electrical" and (late is None or second is not None)
+        if fixed and all(map(law.knows, names)):
+            across_s = law.across_s(changes["groups"]) if "groups" in changes else 0.0
+            tags.append(("law_s", law.buckets_s(names, delay_s, second.seconds if second else 0.0) + across_s))
+        return self.trial(plan, size, delay_s, **changes, then=tuple(then), tags=tuple(tags))
+
+    def _costly(self, plan: Schedule, law: StragglerLaw) -> Schedule:
+        """The schedule with the pauses that ``alpha_ms`` and ``round_cost`` ask for."""
+        cost_s = law.alpha_s + (law.round_s if plan.algorithm == "stragglar" else 0.0)
+        return replace(plan, lockstep=True, pause_s=cost_s) if cost_s else plan
 
     def trial(self, plan: Schedule, size: int, delay_s: float, **changes: Any) -> Trial:
         """A trial with a rank that is ``delay_s`` late; ``changes`` override fields of the trial."""
         late = self.late_rank(plan.n)
-        if self.round_cost and plan.first_phase and plan.algorithm != "straggler-direct":
-            plan = replace(plan, lockstep=True, pause_s=self.law(plan.n, size).round_s)
-        changes["tags"] = (*changes.get("tags", ()), ("round_cost", self.round_cost))
+        changes["tags"] = (*changes.get("tags", ()), ("round_cost", self.round_cost), ("alpha_ms", self.alpha_ms))
         values: dict[str, Any] = {
             "schedule": plan,
             "bytes": size,
-            "fabric": self.fabric_of(plan.n),
+            "fabric": self.fabric_of(plan.n * changes.get("groups", 1)),
             "injection": parse_injection(f"fixed:{delay_s:.9g}") if delay_s > 0 else None,
             "late_rank": late,
             "straggler_delay_s": delay_s,
@@ -211,18 +237,33 @@ Points = Iterator[dict[str, Any]]
 
 
 def _around_break_even(e: StragglerSettings, n: int, size: int) -> Points:
-    law = e.law(n, size)
-    yield from ({"delay_s": delay_s, "tags": (_critical(law),)} for delay_s in e.delays_s(law))
+    yield from ({"delay_s": delay_s} for delay_s in e.delays_s(e.law(n, size)))
 
 
 def _after_all_first_phases(e: StragglerSettings, n: int, size: int) -> Points:
     """A delay in which Direct too, whose first phase is longest, finishes that phase."""
-    law = e.law(n, size)
-    yield {"delay_s": LATE_ENOUGH * law.direct_first_phase_s, "tags": (_critical(law),)}
+    yield {"delay_s": LATE_ENOUGH * e.law(n, size).direct_first_phase_s}
 
 
-def _long_delay(e: StragglerSettings, n: int, size: int) -> Points:
-    yield {"delay_s": max(e.long_delay_s(n, size), 0.1)}
+def _in_time_and_late(e: StragglerSettings, n: int, size: int) -> Points:
+    yield from ({"delay_s": delay_s} for delay_s in (0.0, max(e.long_delay_s(n, size), 0.1)))
+
+
+def _buckets(e: StragglerSettings, n: int, size: int) -> Points:
+    for count in e.buckets:
+        yield {"delay_s": e.long_delay_s(n, size), "buckets": count, "tags": (("buckets", count),)}
+
+
+def _two_late(e: StragglerSettings, n: int, size: int) -> Points:
+    delay_s = e.long_delay_s(n, size)
+    for second_s in (share * delay_s for share in SECOND_LATE):
+        late = parse_injection(f"two:{delay_s:.9g},{second_s:.9g}")
+        yield {"delay_s": delay_s, "injection": late, "tags": (("second_delay_s", second_s),)}
+
+
+def _groups(e: StragglerSettings, n: int, size: int) -> Points:
+    for count in e.groups:
+        yield {"delay_s": e.long_delay_s(n, size), "groups": count, "tags": (("groups", count),)}
 
 
 def _reconfigurations(e: StragglerSettings, n: int, size: int) -> Points:
@@ -266,13 +307,8 @@ def _step(law: StragglerLaw, share: float, right: float, delay_s: float) -> dict
     return {
         "delay_s": delay_s,
         "compute_s": max(0.0, law.ring_s / share - law.ring_s - delay_s),
-        "tags": (("expected_late", right), ("all_reduce_share", share), _critical(law)),
+        "tags": (("expected_late", right), ("all_reduce_share", share)),
     }
-
-
-def _critical(law: StragglerLaw) -> tuple[str, float | None]:
-    """The tag of a trial with the break-even delay of the law; None where StragglAR is never faster."""
-    return "critical_delay_s", law.critical_delay_s if math.isfinite(law.critical_delay_s) else None
 
 
 def _injected(e: StragglerSettings, n: int, size: int) -> Points:
@@ -286,11 +322,14 @@ def _injected(e: StragglerSettings, n: int, size: int) -> Points:
 _TABLE: dict[str, tuple[tuple[str, ...], Callable[[StragglerSettings, int, int], Points]]] = {
     "delay": ((), _around_break_even),
     "ranks": ((), _after_all_first_phases),
-    "size": ((), _long_delay),
+    "size": ((), _in_time_and_late),
     "reconfiguration": (PAIR, _reconfigurations),
     "prediction": (PAIR, _predictions),
     "step": (PAIR, _steps),
     "log": (PAIR, _log_step),
+    "buckets": ((*PAIR, AUTO), _buckets),
+    "two": (PAIR, _two_late),
+    "groups": (PAIR, _groups),
     "injection": ((), _injected),
 }
 """Study -> its algorithms (none: those of the settings), and its points for a number of ranks and a buffer size."""
@@ -305,12 +344,19 @@ LEAST_GAP_S = 0.01
 class StragglerRow(TrialRow):
     """One collective with a late rank, on one fabric."""
 
-    given: ClassVar[frozenset[str]] = TrialRow.given | {"persistence", "all_reduce_share", "step", "round_cost"}
+    given: ClassVar[frozenset[str]] = TrialRow.given | {
+        *("persistence", "all_reduce_share", "step", "round_cost", "alpha_ms", "buckets", "second_delay_s", "groups")
+    }
 
     persistence: Annotated[float | None, "probability that the predicted rank is the late one"] = None
     all_reduce_share: Annotated[float | None, "share of the all-reduce in a step, in study step"] = None
     expected_late: Annotated[float | None, "share of steps whose late rank is the expected one, in study step"] = None
     critical_delay_s: Annotated[float | None, "break-even delay T_crit of the law"] = None
+    law_s: Annotated[float | None, "time from the first arrival by the closed form"] = None
+    buckets: Annotated[int | None, "all-reduces of a step, in study buckets"] = None
+    second_delay_s: Annotated[float | None, "delay of a second late rank, in study two"] = None
+    groups: Annotated[int | None, "tensor parallel groups, in study groups"] = None
+    alpha_ms: Annotated[float, "latency of a round of every algorithm"] = 0.0
     round_cost: Annotated[float, "cost of a round of StragglAR, in times of the buffer on a link"] = 0.0
     chosen: Annotated[str | None, "algorithm that auto chose for the expected delay"] = None
     step: Annotated[int | None, "number of the step, in study detector"] = None

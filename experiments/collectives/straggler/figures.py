@@ -63,7 +63,8 @@ def straggler_figures(rows: Rows, laws: Sequence[StragglerLaw] = ()) -> dict[str
     made = {
         "straggler_delay": figure_of(_against_delay(laws), _study(rows, "delay")),
         "straggler_ranks": figure_of(_AGAINST_RANKS, _ratios(_study(rows, "ranks"))),
-        "straggler_size": figure_of(_AGAINST_SIZE, _study(rows, "size")),
+        "straggler_size": figure_of(_AGAINST_SIZE, [r for r in _study(rows, "size") if r["straggler_delay_s"]]),
+        "straggler_bandwidth": figure_of(_BANDWIDTH, _bandwidths(_study(rows, "size"))),
         "straggler_reconfiguration": figure_of(_against_reconfiguration(laws, packets), circuits),
         "straggler_prediction": figure_of(_AGAINST_PREDICTION, predicted),
     }
@@ -186,6 +187,28 @@ _AGAINST_SIZE = _by_algorithm(
     ),
 )
 """Time after arrival against buffer size, both logarithmic, with the ratio of Ring to it below."""
+_BANDWIDTH = _by_algorithm(
+    "bytes",
+    "busbw_gbps",
+    ("buffer", "bus bandwidth (Gb/s)"),
+    lambda rows: f"n = {rows[0]['n']}, {rows[0]['fabric']}, {'a rank late' if rows[0]['late'] else 'none late'}",
+    "model_busbw_gbps",
+    same=("fabric", "n", "late"),
+    least=3,
+    x_scale="log",
+    ticks=size_in_words,
+)
+"""Bus bandwidth, which counts from the last arrival, against buffer size: with and without a late rank."""
+
+
+def _bandwidths(rows: Rows) -> Rows:
+    """Rows with ``late`` and the bus bandwidth of the model, as their times give it."""
+    after, model = "after_arrival_s", "predicted_after_arrival_s"
+    return [
+        {**r, "late": bool(r["straggler_delay_s"]), "model_busbw_gbps": r["busbw_gbps"] * r[after] / r[model]}
+        for r in rows
+        if r.get("busbw_gbps") and r.get(model)
+    ]
 
 
 def _against_reconfiguration(laws: Sequence[StragglerLaw], packets: Rows) -> Plot:

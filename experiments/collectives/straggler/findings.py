@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
+from experiments.collectives.report import same_but_algorithm
 from experiments.collectives.straggler.experiment import LOG_RANKS, LOG_SHARE, PAIR, StragglerSettings
 from experiments.report import in_words as estimate_in_words
 from measure.metrics.estimate import Estimate, crossing
@@ -30,7 +31,11 @@ def findings(experiment: StragglerSettings, rows: Sequence[Row]) -> Iterator[str
         yield from _circuits(experiment, n, size, [r for r in mine if r["study"] == "reconfiguration"])
         yield from _detector(n, [r for r in mine if r["study"] == "detector"])
         yield from _steps(experiment, n, size, [r for r in mine if r["study"] == "step"])
-        yield from _chosen(n, size, [r for r in mine if r.get("chosen")])
+        yield from _chosen(n, size, [r for r in mine if r.get("chosen") and not r.get("buckets")])
+        for study in ("buckets", "two", "groups"):
+            yield from _gains([r for r in mine if r["study"] == study])
+    for n in dict.fromkeys(r["n"] for r in rows):
+        yield from _sizes(experiment, [r for r in rows if (r["study"], r["n"]) == ("size", n)])
     yield from _end_to_end(rows)
 
 
@@ -116,6 +121,40 @@ def _machine_share(rows: Sequence[Row], by_delay: dict[float, float]) -> str:
         return ""
     own_ms = (by_delay[0.0] - packets[0]["after_arrival_s"]) / packets[0]["second_phase_rounds"] * 1e3
     return f", of which this machine needs {own_ms:.1f} ms for each change"
+
+
+def _gains(rows: Sequence[Row]) -> Iterator[str]:
+    """Ring over the other algorithms where a step has several all-reduces, or several ranks are late."""
+    for row in rows:
+        rings = [r for r in rows if r["algorithm"] == "ring" and same_but_algorithm(r, row)]
+        gain = ratio_of(rings[0], row, "time_s") if rings and row["algorithm"] != "ring" else None
+        if gain is None:
+            continue
+        where, law = f"rank late by {row['straggler_delay_s']:.3f} s", rings[0]["law_s"] / row["law_s"]
+        if row["study"] == "buckets":
+            where += f", buckets: {row['buckets']} of {in_words(row['bytes'])}"
+        elif row["study"] == "two":
+            where += f" and another by {row['second_delay_s']:.3f} s (T_crit {row['critical_delay_s']:.3f} s)"
+        else:
+            where += f", in one of {row['groups']} groups (the others took {row['in_time_s']:.3f} s)"
+        yield (
+            f"{row['n']} ranks, {where}: Ring takes {estimate_in_words(gain, '.3f')} times as long as "
+            f"{row['algorithm']}; law {law:.3f} ({gain.median / law - 1:+.1%})."
+        )
+
+
+def _sizes(experiment: StragglerSettings, rows: Sequence[Row]) -> Iterator[str]:
+    """The buffer from which on StragglAR is faster than halving-doubling, which has fewer rounds."""
+    late = sorted((r for r in rows if r["straggler_delay_s"]), key=lambda r: r["bytes"])
+    halving, own = ([r for r in late if r["algorithm"] == a] for a in ("recursive-halving-doubling", "stragglar"))
+    measured, model = (crossing_of(halving, own, "bytes", f"{kind}after_arrival_s") for kind in ("", "predicted_"))
+    law = experiment.law(late[0]["n"], late[0]["bytes"]) if late else None
+    if measured is not None and model is not None and law is not None and law.knows("recursive-halving-doubling"):
+        yield (
+            f"{late[0]['n']} ranks: after a late rank's arrival StragglAR is faster than halving-doubling from "
+            f"{estimate_in_words(measured, ',.0f')} bytes on; model {model.median:,.0f}, law "
+            f"{law.critical_bytes:,.0f} bytes. By the law it never is where no rank is late."
+        )
 
 
 def _chosen(n: int, size: int, rows: Sequence[Row]) -> Iterator[str]:

@@ -9,6 +9,7 @@ fitted to the authors' 1.25x on 8 GPUs, also gives their break-even delay on H10
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from railyard.errors import ConfigError
@@ -122,9 +123,21 @@ class StragglerLaw:
         return self.ring_s / self.second_phase_s
 
     @property
+    def critical_bytes(self) -> float:
+        """Buffer from which on StragglAR is faster than halving-doubling past its first phase, at the same latency."""
+        round_s = self._chunk_round_s - self.alpha_s
+        gain_s = self.halving_doubling_s - 2 * self.levels * self.alpha_s - self.rounds * round_s
+        return (self.rounds - 2 * self.levels) * self.alpha_s * self.bytes / gain_s if gain_s > 0 else math.inf
+
+    @property
     def critical_reconfiguration_s(self) -> float:
         """Reconfiguration delay above which StragglAR, with circuits that change each round, loses to a static ring."""
         return max(self.ring_s - self.second_phase_s, 0.0) / self.rounds
+
+    def knows(self, algorithm: str) -> bool:
+        """Whether ``algorithm`` has a closed form for these ranks."""
+        halving = algorithm == "recursive-halving-doubling"
+        return algorithm in LAW_ALGORITHMS and not (halving and self.n & (self.n - 1))
 
     def after_arrival_s(self, algorithm: str, delay_s: float) -> float:
         """Time from the straggler's arrival to the end; ``ConfigError`` for an algorithm without a closed form."""
@@ -138,9 +151,26 @@ class StragglerLaw:
             return max(0.0, self.first_phase_s - delay_s) + self.second_phase_s
         raise ConfigError(f"the law knows {', '.join(LAW_ALGORITHMS)}, not {algorithm}", key="algorithm")
 
-    def total_s(self, algorithm: str, delay_s: float) -> float:
-        """Time from the arrival of the other ranks to the end."""
-        return delay_s + self.after_arrival_s(algorithm, delay_s)
+    def total_s(self, algorithm: str, delay_s: float, second_s: float = 0.0) -> float:
+        """Time from the arrival of the other ranks to the end.
+
+        ``second_s``: lateness of one of those others, for which a first phase waits. So StragglAR is faster than Ring
+        as long as the second rank comes more than ``critical_delay_s`` before the straggler.
+        """
+        last_s = max(delay_s, second_s)
+        return last_s + self.after_arrival_s(algorithm, max(0.0, delay_s - second_s))
+
+    def buckets_s(self, algorithms: Sequence[str], delay_s: float, second_s: float = 0.0) -> float:
+        """Time of all-reduces one after another, each of ``bytes``, by their algorithms (the buckets of a step).
+
+        The straggler is late for the first alone: it is ready for the others when that is over, as all ranks are.
+        """
+        first_s = self.total_s(algorithms[0], delay_s, second_s)
+        return first_s + sum(self.total_s(each, 0.0) for each in algorithms[1:])
+
+    def across_s(self, groups: int) -> float:
+        """Time of a ring all-reduce of the buffer among the ranks of one place in ``groups`` groups of n ranks."""
+        return _ring_s(groups, self.wire_s, self.alpha_s)
 
     def step_gain(self, all_reduce_share: float, delay_s: float, right: float = 1.0) -> float:
         """By how much a training step is longer with Ring than with StragglAR, relative to the latter.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from measure.metrics.collective import CollectiveTimes, collective_times
+from measure.metrics.collective import CollectiveTimes, StepTimes, collective_times, joined
 from measure.model.prediction import predict
 from measure.model.wires import wire_bytes
 from railyard.errors import AgentError, ConfigError
@@ -109,3 +109,14 @@ def test_predicted_times_use_the_same_definitions(make_plan: Any) -> None:
     first, second, third, last = late.steps[0].arrivals
     assert first == third == last == pytest.approx(second - 0.5)
     assert 0.8 * ring_s < late.after_arrival_s <= ring_s * 1.01, "a ring can do next to nothing before"
+
+
+def test_collectives_taken_as_one_begin_with_the_first_of_a_rank_and_end_with_its_last() -> None:
+    first = CollectiveTimes(
+        (StepTimes(1, (0, 1), (0.0, 0.3), (0.5, 0.6)), StepTimes(2, (0, 1), (1.0, 1.0), (2.0, 2.0))), 1
+    )
+    across = CollectiveTimes((StepTimes(1, (1, 2), (0.6, 0.1), (0.9, 0.8)),), 2)
+    both = joined([first, across])
+    assert both == CollectiveTimes((StepTimes(1, (0, 1, 2), (0.0, 0.3, 0.1), (0.5, 0.9, 0.8)),), 3)
+    assert both.time_s == pytest.approx(0.9) and both.after_arrival_s == pytest.approx(0.6)
+    assert joined([first]) == first and joined([replace(first, wrong=None)]).wrong is None

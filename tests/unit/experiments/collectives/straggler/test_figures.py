@@ -46,6 +46,16 @@ def delay_rows(law: StragglerLaw = LAW, **more: Any) -> list[dict[str, Any]]:
     return [row(law, a, d, law.after_arrival_s(a, d), **more) for a in LAW_ALGORITHMS for d in delays]
 
 
+def test_the_bus_bandwidth_has_a_panel_with_and_one_without_a_late_rank() -> None:
+    made = [{**row, "straggler_delay_s": late_s, "busbw_gbps": row["bytes"] / row["after_arrival_s"] / 1e9}
+            for row in size_rows() for late_s in (0.0, 9.0)]  # fmt: skip
+    figure = straggler_figures(made)["straggler_bandwidth"]
+    titles = [panel.get_title(loc="left") for panel in figure.axes]
+    assert titles == ["n = 8, electrical, none late", "n = 8, electrical, a rank late"]
+    assert figure.axes[0].get_ylabel().replace("\n", " ") == "bus bandwidth (Gb/s)"
+    assert "straggler_bandwidth" not in straggler_figures(size_rows())
+
+
 def rank_rows() -> list[dict[str, Any]]:
     laws = [StragglerLaw(n, (n - 1) * 1_000_000, 0.002, 50e6 / 8) for n in (4, 8, 16)]
     return [row(law, a, 9.0, law.after_arrival_s(a, 9.0), study="ranks") for law in laws for a in LAW_ALGORITHMS]

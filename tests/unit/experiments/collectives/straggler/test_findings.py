@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from commands.run import experiment_of, parser_of
-from experiments.collectives.straggler.experiment import LOG_SHARE, Stragglers, StragglerSettings
+from experiments.collectives.straggler.experiment import LOG_SHARE, StragglerRow, Stragglers, StragglerSettings
 from experiments.collectives.straggler.findings import break_even_s, findings
 from experiments.collectives.straggler.law import LAW_ALGORITHMS
 from experiments.collectives.trial import Trial
@@ -132,6 +132,62 @@ def test_hardware_stands_beside_its_own_number_of_ranks_with_the_reason() -> Non
     assert "a kernel that adds" in eight
     (four,) = findings(SETTINGS, rows(4, 1 << 21, "ranks", 2.0))
     assert "GPUs" not in four and "1.127 (public code, simulated)" in four
+    (costly,) = findings(experiment(round_cost=0.0127), rows(8, 1 << 22, "ranks", 2.0))
+    assert "law 1.250" in costly and "with 0.0127 of the buffer's time" in costly and "points below" not in costly
+
+
+@pytest.mark.parametrize(
+    ("values", "tolerance"),
+    [({"studies": ["two"]}, 0.003), ({"studies": ["groups"], "groups": [2, 3]}, 0.003),
+     ({"studies": ["buckets"]}, 0.012), ({"studies": ["size"], "alpha_ms": 5, "sizes": ["64K", "1M"]}, 0.03)],
+)  # fmt: skip
+def test_the_model_takes_as_long_as_the_law(values: dict[str, Any], tolerance: float) -> None:
+    made = Stragglers(experiment(ranks=[4], **values))
+    predicted = cast("list[StragglerRow]", list(made.predict()))
+    assert len(predicted) == made.points() and {row.algorithm for row in predicted} >= {"ring", "stragglar"}
+    for row in predicted:
+        assert row.law_s is not None and row.predicted_time_s == pytest.approx(row.law_s, rel=tolerance), row
+
+
+def test_groups_without_a_late_rank_are_not_held_up() -> None:
+    made = Stragglers(experiment(ranks=[4], studies=["groups"]))
+    ring, stragglar = cast("list[StragglerRow]", list(made.predict()))
+    law = made.settings.law(4, 4 << 19)
+    assert ring.predicted_in_time_s == pytest.approx(law.ring_s, rel=0.005)
+    assert stragglar.predicted_in_time_s == pytest.approx(law.total_s("stragglar", 0.0), rel=0.005)
+    program = made.trials[0].program(Scale(1.0), 2, 1)
+    assert {name: group.members for name, group in program.groups.items() if name[:2] in ("tp", "dp")} == {
+        "tp0": (0, 1, 2, 3), "tp1": (4, 5, 6, 7), **{f"dp{place}": (place, place + 4) for place in range(4)}
+    }  # fmt: skip
+
+
+def test_gains_of_buckets_late_ranks_and_groups_stand_beside_the_law() -> None:
+    of_law = {"second_delay_s": 0.1, "critical_delay_s": 0.27, "groups": 2, "in_time_s": 0.5, "buckets": 4}
+    made = [{**row, **of_law, "law_s": row["time_s"]} for s in STUDIES for row in rows(8, 1 << 22, s, 0.8)]
+    buckets, two, groups = findings(SETTINGS, made)
+    law = SETTINGS.law(8, 1 << 22)
+    gain = f"{law.total_s('ring', 0.8) / law.total_s('stragglar', 0.8):.3f}"
+    assert all(f"{gain} times as long as stragglar; law {gain} (+0.0%)" in said for said in (buckets, two, groups))
+    assert "buckets: 4 of 4,194,304 bytes" in buckets and "and another by 0.100 s (T_crit 0.270 s)" in two
+    assert "in one of 2 groups (the others took 0.500 s)" in groups
+    assert not list(findings(SETTINGS, [row for row in made if row["algorithm"] == "ring"]))
+
+
+STUDIES = ("buckets", "two", "groups")
+
+
+def test_the_size_from_which_stragglar_wins_is_measured_predicted_and_computed() -> None:
+    slow = experiment(alpha_ms=5.0)
+    made = []
+    for size in (1 << 16, 1 << 18, 1 << 20):
+        law = slow.law(8, size)
+        for name in ("recursive-halving-doubling", "stragglar"):
+            after_s = law.after_arrival_s(name, 9.0)
+            made.append({"n": 8, "bytes": size, "study": "size", "straggler_delay_s": 9.0, "algorithm": name,
+                         "after_arrival_s": 1.01 * after_s, "predicted_after_arrival_s": after_s})  # fmt: skip
+    (said,) = findings(slow, made)
+    at = f"{slow.law(8, 1).critical_bytes:,.0f}"
+    assert f"from {at} bytes on; model {at}, law {at} bytes" in said
 
 
 def test_what_auto_chose_is_said() -> None:

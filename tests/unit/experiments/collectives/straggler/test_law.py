@@ -49,6 +49,34 @@ def test_one_cost_of_a_round_gives_both_numbers_of_the_hardware() -> None:
     assert law.ring_s == in_wires(8).ring_s, "Ring is NCCL's own"
 
 
+def test_a_second_late_rank_loses_the_gain_where_it_comes_less_than_the_critical_delay_before_the_first() -> None:
+    law, late_s = in_wires(8), 1.2
+    ahead = {
+        share: law.total_s("ring", late_s, late_s - share * law.critical_delay_s)
+        - law.total_s("stragglar", late_s, late_s - share * law.critical_delay_s)
+        for share in (0.0, 0.9, 1.0, 1.1, 3.0)
+    }
+    assert ahead[0.0] < ahead[0.9] < 0 < ahead[1.1] < ahead[3.0] and ahead[1.0] == pytest.approx(0, abs=1e-9)
+    assert law.total_s("stragglar", 0.2, 1.2) == pytest.approx(1.2 + law.first_phase_s + law.second_phase_s)
+
+
+def test_the_late_rank_is_late_for_the_first_bucket_alone() -> None:
+    law = in_wires(4)
+    assert law.buckets_s(["ring"] * 3, 1.0) == pytest.approx(1.0 + 3 * 1.5)
+    assert law.buckets_s(["stragglar"] * 3, 1.0) == pytest.approx(1.0 + 4 / 3 + 2 * 2.0)
+    assert law.buckets_s(["stragglar", "ring"], 1.0) < law.buckets_s(["ring"] * 2, 1.0)
+    assert law.across_s(2) == 1.0 and law.across_s(4) == law.ring_s
+
+
+def test_halving_doubling_has_less_latency_and_wins_small_buffers() -> None:
+    size = StragglerLaw(8, 1000, 0.005, 1e6).critical_bytes
+    at = StragglerLaw(8, round(size), 0.005, 1e6)
+    assert size == pytest.approx(6.46 * 0.005 * 1e6, rel=1e-3)
+    assert at.halving_doubling_s == pytest.approx(at.second_phase_s, rel=1e-4)
+    assert in_wires(8).critical_bytes == 0 and StragglerLaw(8, 1, 0.1, 1.0, round_s=1.0).critical_bytes == math.inf
+    assert not StragglerLaw(6, 1, 0.0, 1.0).knows("recursive-halving-doubling") and in_wires(8).knows("stragglar")
+
+
 def test_a_step_gains_what_the_all_reduce_saves_and_loses_before_the_break_even() -> None:
     law = in_wires(8)
     assert law.step_gain(0.2, 1.25 * law.first_phase_s, 0.9) == pytest.approx(8.75 / 8.371 - 1, abs=1e-4)
