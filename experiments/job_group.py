@@ -313,9 +313,16 @@ class JobGroup:
         return self._step_time(kill.step or 0.0, self._job_of(kill))
 
     def _step_time(self, step: float, job: JobSupervisor) -> float | None:
-        """The time at which ``job`` has done so many steps; None as long as that is not known."""
+        """The time at which ``job`` has done so many steps; None as long as that is not known.
+
+        Of an inference job it is when so many requests have come and, for the rest, part of the next was served.
+        """
         pace = self._pace.get(job.name)
         whole, share = divmod(step, 1)
+        training = job.job.training
+        if training is not None and training.arrivals is not None and job.epoch is not None:
+            came_s = self._run.scale.emulated_s(training.arrivals.at_s[int(whole)])
+            return job.epoch + came_s + share * job.job.expected_step_s
         if pace is None or pace.done < whole:
             return None
         return pace.since + share * (pace.took or job.job.expected_step_s)

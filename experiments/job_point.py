@@ -21,7 +21,7 @@ from railyard.scale import Floors, Scale
 from topos.describe import plan as describe
 from topos.plan import FabricPlan
 from workloads.agent.config import AgentMode
-from workloads.program import Program
+from workloads.program import Arrivals, Program
 
 CONTROL_S = 0.002
 """Seconds from request to acknowledgement without a change of circuits (``railyard bench --only barrier``)."""
@@ -48,6 +48,9 @@ class Training:
 
     ``program`` gives the program of any members. A checkpoint of ``state_bytes`` (real) is stored after every
     ``checkpoint_every`` steps (0: never). ``stages`` are given durations of start-up stages in real seconds.
+
+    With ``arrivals`` the steps answer requests. The state of such a job are weights, which spares have if ``preloaded``
+    and else copy, and it goes on with the first request that is not answered.
     """
 
     program: Callable[[Sequence[int]], Program]
@@ -55,6 +58,8 @@ class Training:
     checkpoint_every: int
     state_bytes: float
     stages: tuple[tuple[str, float], ...] = ()
+    arrivals: Arrivals | None = None
+    preloaded: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,11 @@ class JobPoint:
     def program_of(self, members: Sequence[int]) -> Program:
         """The program for other ``members`` of a training job; that of any other job never changes."""
         return self.program if self.training is None else self.training.program(members)
+
+    def holders(self, members: Sequence[int]) -> tuple[int, ...]:
+        """Those of ``members`` that have the state of the job: all but the client of an inference job."""
+        group = self.program_of(members).groups.get(self.name)
+        return tuple(members) if group is None else group.members
 
     @property
     def agent_mode(self) -> AgentMode:

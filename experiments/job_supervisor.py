@@ -61,6 +61,8 @@ class JobSupervisor:
         self.channel: JobChannel | None = None
         self.go_t = 0.0
         """Start of the first step of this incarnation (monotonic seconds), once the job runs."""
+        self.epoch: float | None = None
+        """The same of the first incarnation that ran."""
         self._run = run
         self._outlives_controller = outlives_controller
         self._registered = self._ended = False
@@ -156,6 +158,8 @@ class JobSupervisor:
             configs = [replace(template, rank=rank, events=str(run.folder / f"g{rank}.jsonl")) for rank in self.members]
         else:
             self._deadline = now + self._start_limit_s(training, bool(newcomers))
+            if training.arrivals is not None and not self.incarnation:
+                self._holders = self.job.holders(self.members)
             run.note("launch", now, job=self.name, incarnation=self.incarnation, members=list(self.members))
             configs = self._training_configs(template, training, newcomers)
         script = self.job.script
@@ -193,6 +197,8 @@ class JobSupervisor:
             state_bytes=round(training.state_bytes),
             given=training.stages,
             heartbeat_s=training.detection.heartbeat_s,
+            serves=training.arrivals is not None,
+            epoch=self.epoch,
         )
         template = replace(template, ack_timeout_s=max(template.ack_timeout_s, self._decision_s(training)))
         servers = [rank for rank in dict.fromkeys(copies.values()) if rank not in self.members]
@@ -306,10 +312,11 @@ class JobSupervisor:
         """Start the first step of all agents, which are ready, at the time ``at``."""
         assert self.team is not None
         self.go_t = at
+        self.epoch = at if self.epoch is None else self.epoch
         self.team.go(at)
         self.state = "running"
-        if self.first_step:
-            self._holders = self.members  # a ready agent has loaded the checkpoint from its own disk
+        if self._holders:
+            self._holders = self.job.holders(self.members)  # a ready agent has loaded the state from its own disk
 
     def late(self, timeout_s: float) -> AgentError:
         """The error of a job that takes longer than ``timeout_s``."""
@@ -400,8 +407,11 @@ class JobSupervisor:
 
     def resume(self) -> None:
         """Begin the next incarnation from the last acknowledged checkpoint, or from step 0 if there is none."""
-        first = self.last_checkpoint
-        lacking = [rank for rank in self.members if rank not in self._holders] if first else []
+        training, first, lacking = self.job.training, self.last_checkpoint, list[int]()
+        if training is not None and training.arrivals is not None:
+            first = self._done_before
+        if self._holders and not (training is not None and training.preloaded):
+            lacking = [rank for rank in self.job.holders(self.members) if rank not in self._holders]
         self.resumed.append((first, max(0, self._done_before - first)))
         self.begin(first, lacking)
 

@@ -67,6 +67,8 @@ def _check_operation(program: Program, rank: int, place: int, op: Operation) -> 
         for late in op.late:
             if not (late >= 0 and isfinite(late)):
                 raise ConfigError(f"{where} is late by {late} s; it must be 0 or more, and finite")
+        if op.arrivals is not None and (op.id or not all(at >= 0 and isfinite(at) for at in op.arrivals.at_s)):
+            raise ConfigError(f"{where} has arrivals; only the first operation can, at finite times of 0 or more")
         return
     group = program.groups.get(op.group)
     if group is None:

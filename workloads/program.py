@@ -44,10 +44,27 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Arrivals:
+    """Requests that come whether or not the job keeps up: step k answers the one of ``at_s[k]``.
+
+    Times are seconds after the first step of the job's first incarnation. Nobody waits longer than ``patience_s`` for
+    an answer.
+    """
+
+    at_s: tuple[float, ...]
+    patience_s: float
+
+    def first_wanted(self, step: int, now_s: float) -> int:
+        """The first request from ``step`` on whose answer somebody waits for at ``now_s``, or the number of all."""
+        return next((k for k in range(step, len(self.at_s)) if self.at_s[k] + self.patience_s > now_s), len(self.at_s))
+
+
+@dataclass(frozen=True)
 class Compute:
     """Occupy the accelerator of this rank for ``seconds``, and in step k for ``late[k]`` more.
 
-    ``late`` models a straggler; it is repeated when there are more steps.
+    ``late`` models a straggler; it is repeated when there are more steps. With ``arrivals`` it is the first operation
+    of a step, which begins when its request has come.
     """
 
     id: int
@@ -55,6 +72,7 @@ class Compute:
     seconds: float
     deps: tuple[int, ...] = ()
     late: tuple[float, ...] = ()
+    arrivals: Arrivals | None = None
     type: Literal["compute"] = field(default="compute", kw_only=True)
 
     def seconds_in(self, step: int) -> float:

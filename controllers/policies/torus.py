@@ -47,7 +47,8 @@ class TorusPolicy(RackPolicy):
         do not count. Empty if no spare reaches all neighbours.
         """
         self._dead.add(dead)
-        neighbours = [r for g in groups if dead in g.members for r in ring_neighbours(g.members, dead)]
+        rings = [g for g in groups if dead in g.members and g.domain == "scale-out"]
+        neighbours = [r for g in rings for r in ring_neighbours(g.members, dead)]
         hops_from = [distances(self.plan, rank, self._dead) for rank in neighbours if rank not in self._dead]
         reachable = [spare for spare in free if all(spare in hops for hops in hops_from)]
         near = {spare: [hops[spare] for hops in hops_from] for spare in reachable}
@@ -59,7 +60,7 @@ class MigratePolicy(TorusPolicy):
 
     def replace(self, groups: Sequence[Group], dead: int, free: Sequence[int]) -> Mapping[int, int]:
         """Every member and its counterpart in the first later rack where all counterparts are free; else empty."""
-        members = sorted({rank for group in groups for rank in group.members})
+        members = sorted({rank for group in groups if group.domain == "scale-out" for rank in group.members})
         chips = self.torus.chips
         for offset in range(chips, chips * self.rack.racks, chips):
             moved = {rank: rank + offset for rank in members}

@@ -18,6 +18,7 @@ from controllers.policies.policy import ClusterState
 from experiments.faults import Kill
 from experiments.job_point import JobPoint, machine_costs
 from experiments.racks.recovery import NEVER, JobIncarnation
+from experiments.racks.requests import predict_requests
 from experiments.racks.row import Bounds, FailoverRow
 from experiments.racks.setting import FabricSetting, Setting
 from measure.metrics.critical import OperationKey
@@ -77,13 +78,15 @@ class JobPrediction:
     """Predicted times of one job.
 
     ``step_time_s`` (real seconds) is the median of the steps during which all other jobs work too, without the first
-    one if there are more. ``first_step_s`` is the time of the first step in real seconds. ``operations_s`` are medians
-    of communications in wall-clock seconds, from the last member's start to the last member's end.
+    one if there are more. ``first_step_s`` is the time of the first step in real seconds, and ``step_times_s`` has all
+    of them. ``operations_s`` are medians of communications in wall-clock seconds, from the last member's
+    start to the last member's end.
     """
 
     first_step_s: float
     step_time_s: float
     operations_s: Mapping[OperationKey, float]
+    step_times_s: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -182,7 +185,8 @@ def _window(
         avoid=dead,
     )
     predicted = predicted_jobs(prediction.events, members, setting.scale)
-    return JobWindow(members, dead, predicted, _contended(setting.plan, program.groups.values(), dead))
+    rings = [group for group in program.groups.values() if group.domain == "scale-out"]
+    return JobWindow(members, dead, predicted, _contended(setting.plan, rings, dead))
 
 
 def predicted_jobs(
@@ -210,7 +214,8 @@ def _predicted(incarnation: JobIncarnation, until: float, scale: Scale) -> JobPr
     times, complete = incarnation.step_times, incarnation.steps.complete
     steps = incarnation.warm_steps(end=until * (1 + 1e-9)) or complete[1:] or complete
     typical = median(times[step] for step in steps) or 0.0
-    return JobPrediction(scale.real_s(times[complete[0]]), scale.real_s(typical), operations_s(incarnation, steps))
+    every = tuple(scale.real_s(times[step]) for step in complete)
+    return JobPrediction(every[0], scale.real_s(typical), operations_s(incarnation, steps), every)
 
 
 def operations_s(incarnation: JobIncarnation, steps: Iterable[int]) -> dict[OperationKey, float]:
@@ -251,21 +256,31 @@ def link_loads(
 
 
 def predict_recovery(
-    row: FailoverRow, setting: FabricSetting, job: JobPoint, before: JobWindow, after: JobWindow, *, stored: bool
+    row: FailoverRow,
+    setting: FabricSetting,
+    job: JobPoint,
+    before: JobWindow,
+    after: JobWindow,
+    *,
+    stored: bool,
+    kill: Kill | None = None,
 ) -> None:
-    """Set the fields of the model of ``row``: the recovery of a training job between two windows.
+    """Set the fields of the model of ``row``: the recovery of a job between two windows.
 
     ``stored``: whether there is a checkpoint, which newcomers copy unless the duration of that stage is given.
+    ``kill``: what ends the first window (None: it is another window), as the requests before it must be known.
     """
     costs, name = machine_costs(len(job.members)), job.name
-    old, new = set(before.members[name]), set(after.members[name])
-    copies = -(-len(new - old) // max(1, len(old - after.dead))) if stored else None
+    assert job.training is not None
+    old, new = (set(job.holders(window.members[name])) for window in (before, after))
+    copies = -(-len(new - old) // max(1, len(old - after.dead))) if stored and not job.training.preloaded else None
     model = after.jobs[name]
     parts = restart_parts(job, setting.plan, setting.scale, costs, copies=copies, first_step_s=model.first_step_s)
-    assert job.training is not None
     row.predict(detection_bounds(job.training.detection, setting.scale, costs), parts)
     row.predicted_step_time_before_s = before.jobs[name].step_time_s
     row.predicted_step_time_after_s = model.step_time_s
+    if kill is not None:
+        predict_requests(row, job, kill, before.jobs[name].step_times_s, model.step_times_s)
 
 
 def restart_parts(
@@ -302,6 +317,7 @@ def predicted_rows(
                 row.state, row.reason = "stranded", "no spare is left"
                 row.predicted_step_time_before_s = before.jobs[job.name].step_time_s
             else:
-                predict_recovery(row, setting, job, before, after, stored=stored)
+                first = kill if before is seen[0] else None
+                predict_recovery(row, setting, job, before, after, stored=stored, kill=first)
             row.on(setting, seed)
             yield row

@@ -31,6 +31,9 @@ fault and made no decision; it named a replacement and the job did no step after
 the same in each repeat."""
 Parts = Sequence[tuple[str, float]]
 
+Latency = tuple[float, float | None]
+"""When a request came, in seconds after the fault, and its latency; None if it was dropped."""
+
 
 class Bounds(NamedTuple):
     """Bounds of a time that depends on the moment of the fault: shortest, mean and longest, in real seconds."""
@@ -115,6 +118,26 @@ class FailoverRow(MeasuredRow):
     predicted_outage_high_s: Annotated[float | None, "the longest"] = None
     predicted_step_time_before_s: Annotated[float | None, "step_time_before_s of the model"] = None
     predicted_step_time_after_s: Annotated[float | None, "step_time_after_s of the model"] = None
+    latency_p50_before_s: Annotated[float | None, "median latency of the requests answered before the fault"] = None
+    latency_p99_before_s: Annotated[float | None, "their 99th percentile"] = None
+    latency_p50_during_s: Annotated[float | None, "the same of those that came before the job went on"] = None
+    latency_p99_during_s: Annotated[float | None, "their 99th percentile"] = None
+    latency_p50_after_s: Annotated[float | None, "the same of those that came afterwards"] = None
+    latency_p99_after_s: Annotated[float | None, "their 99th percentile"] = None
+    dropped_requests: Annotated[int | None, "requests not answered within the patience of their client"] = None
+    retried_requests: Annotated[int | None, "requests served as the chip died and answered later, 0 or 1"] = None
+    p99_back_s: Annotated[float | None, "from circuits being up until the p99 of the rest is that of before"] = None
+    requests: Annotated[Sequence[Latency], "requests near the fault: when each came, and its latency"] = ()
+    predicted_requests: Annotated[Sequence[Latency], "the same of the model"] = ()
+    predicted_latency_p50_before_s: Annotated[float | None, "latency_p50_before_s of the model"] = None
+    predicted_latency_p99_before_s: Annotated[float | None, "latency_p99_before_s of the model"] = None
+    predicted_latency_p50_during_s: Annotated[float | None, "latency_p50_during_s of the model"] = None
+    predicted_latency_p99_during_s: Annotated[float | None, "latency_p99_during_s of the model"] = None
+    predicted_latency_p50_after_s: Annotated[float | None, "latency_p50_after_s of the model"] = None
+    predicted_latency_p99_after_s: Annotated[float | None, "latency_p99_after_s of the model"] = None
+    predicted_dropped_requests: Annotated[int | None, "dropped_requests of the model"] = None
+    predicted_retried_requests: Annotated[int | None, "retried_requests of the model"] = None
+    predicted_p99_back_s: Annotated[float | None, "p99_back_s of the model"] = None
     paper_circuits_s: Annotated[float | None, "circuits_s of MORPHLUX (morphlux-circuits)"] = None
     paper_outage_s: Annotated[float | None, "outage_s, if its slow stages are given (morphlux-timeline)"] = None
     derived_after_to_photonic_low: Annotated[float | None, "after_to_photonic, derived, least (after-splice)"] = None

@@ -25,6 +25,7 @@ from experiments.racks.recovery import (
     read_incarnations,
     recoveries,
 )
+from experiments.racks.requests import set_requests
 from experiments.racks.row import FailoverRow, judge_together
 from experiments.racks.setting import FabricSetting, Setting
 from experiments.runner import GroupResult, Runner
@@ -214,7 +215,10 @@ class RackResult(GroupResult):
         """Set the fields of the model and of the job's restarts; ``number`` counts the faults of the run from 0."""
         if number + 1 < len(self.windows):
             before, after = self.windows[number : number + 2]
-            predict_recovery(row, self.setting, job.job, before, after, stored=row.checkpoint_s is not None)
+            stored, kill = row.checkpoint_s is not None, None if number else self.kills[0]
+            predict_recovery(row, self.setting, job.job, before, after, stored=stored, kill=kill)
+        if not number:
+            set_requests(row, job.job, read_incarnations(self.events, job.name), self.setting.scale)
         row.kill = ",".join(map(str, self.kills))
         row.acknowledged_checkpoints = [step for step, _ in job.acknowledged]
         row.resumed = list(job.resumed)
@@ -280,6 +284,8 @@ def play_racks(
     before: Callable[[Session], None] = lambda session: None,
 ) -> RackResult:
     """``play`` on racks, whose jobs share links and are predicted together."""
-    seen = windows(setting, jobs, [kill.ranks(setting.plan) for kill in faults.kills])
+    seen, training = windows(setting, jobs, [kill.ranks(setting.plan) for kill in faults.kills]), jobs[0].training
     slowest_s = max(window.jobs[jobs[0].name].step_time_s for window in seen)
-    return play(runner, setting, jobs, faults, seen=seen, expected_s=slowest_s * jobs[0].steps, before=before)
+    last_s = training.arrivals.at_s[-1] if training is not None and training.arrivals is not None else 0.0
+    expected_s = max(slowest_s * jobs[0].steps, last_s)
+    return play(runner, setting, jobs, faults, seen=seen, expected_s=expected_s, before=before)

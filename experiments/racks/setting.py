@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Annotated, Any, Literal
 
 from mininet.topo import Topo
@@ -24,6 +25,7 @@ from topos.describe import plan as describe
 from topos.plan import FabricPlan
 from topos.racks import RackTopo
 from workloads.agent.config import AgentMode
+from workloads.inference import inference_job, poisson
 from workloads.program import Group, Program
 from workloads.schedule import CollectiveKind
 from workloads.stragglers.injection import Injection, inject, parse_late_rank
@@ -100,6 +102,29 @@ class JobSection(TenantSection):
         if self.algorithm == "stragglar":
             program = expecting(program, name, len(first) - 1 if late is None else first.index(late.rank))
         return program if late is None or late.rank not in members else inject(program, late.injection, late.rank, 1, 0)
+
+
+class InferenceSection(Section):
+    """An inference job in place of the one that trains, in real units.
+
+    The defaults are a prompt of 1536 tokens for Llama-3.2-1B in 16 bits on four chips: two all-reduces of 1536 x 2048
+    values in each of 16 layers, and 2 FLOP a parameter and token at 24 TFLOP/s a chip (an input of ours).
+    """
+
+    request_rate: Annotated[float, Option("--request-rate", "PER_S")] = Field(
+        default=3.0, ge=0.1, le=1000, description="requests a second; with it job A answers requests and trains nothing"
+    )
+    patience_s: Annotated[float, Option("--patience", "S")] = Field(
+        default=0.5, gt=0, le=3600, description="longest time that a client waits for an answer, in seconds"
+    )
+    preloaded: Annotated[bool, Option("--preloaded")] = Field(
+        default=False, description="weights in the memory of every spare, so that none are copied"
+    )
+    compute_s: float = Field(default=0.04, gt=0, le=3600, description="compute of a request, in seconds")
+    activation_bytes: float = Field(default=2.01e8, ge=1, le=1e15, description="all-reduces of a request, in bytes")
+    weight_bytes: float = Field(
+        default=GRADIENT_BYTES / 2, ge=1, le=1e15, description="weights, of which every chip has its share, in bytes"
+    )
 
 
 class DetectionSection(Section):
@@ -213,18 +238,24 @@ class Setting(FabricSetting):
 
     def jobs(
         self,
-        tenants: Sequence[TenantSection | None],
+        tenants: Sequence[TenantSection | InferenceSection | None],
         *,
         steps: int,
         detection: Detection,
         stages: Mapping[str, float] | None = None,
         tensor_parallel: int = 1,
+        seed: int = 1,
     ) -> list[JobPoint]:
-        """The jobs of the fabric's tenants: the job that loses a chip, which does ``steps``, and its neighbours."""
+        """The jobs of the fabric's tenants: the job that loses a chip, which does ``steps``, and its neighbours.
+
+        Requests of an inference job come at times drawn with ``seed``.
+        """
         assert self.plan.rack is not None
         given, found = tuple((stages or {}).items()), list[JobPoint]()
         for rented, tenant in zip(self.plan.rack.tenants, tenants, strict=False):
-            if tenant is not None:
+            if isinstance(tenant, InferenceSection):
+                found.append(self.serving(rented.name, rented.ranks, tenant, steps, detection, given, seed))
+            elif tenant is not None:
                 count, size = (ENDLESS, 1) if found else (steps, tensor_parallel)
                 who = rented.name, rented.ranks, tenant
                 found.append(self.job(*who, count, detection, given, tensor_parallel=size))
@@ -261,15 +292,47 @@ class Setting(FabricSetting):
             )
             return tenant.with_late(step, name, members, first) if isinstance(tenant, JobSection) else step
 
+        return self._point(
+            name, members, steps, Training(program, detection, tenant.checkpoint_every, tenant.state_bytes, stages)
+        )
+
+    def serving(
+        self,
+        name: str,
+        members: tuple[int, ...],
+        tenant: InferenceSection,
+        requests: int,
+        detection: Detection,
+        stages: tuple[tuple[str, float], ...],
+        seed: int,
+    ) -> JobPoint:
+        """An inference job on ``members`` in ring order; its client is the host of the last chip that nobody has."""
+        rack, lanes = self.plan.rack, self.lanes([Group(name, "tp", members)])[name]
+        assert rack is not None
+        taken = {*rack.spares, *(rank for rented in rack.tenants for rank in rented.ranks)}
+        free = [rank for rank in range(prod(rack.torus)) if rank not in taken]
+        if not free:
+            raise ConfigError("needs the host of a free chip for its client; rent or reserve fewer", key="inference")
+        arrivals = poisson(tenant.request_rate, requests, tenant.patience_s, seed)
+        size, seconds, ranks = round(tenant.activation_bytes), tenant.compute_s, self.plan.ranks
+
+        def program(members: Sequence[int]) -> Program:
+            return inference_job(members[:-1], members[-1], arrivals, size, seconds, lanes, ranks, group=name)
+
+        share = tenant.weight_bytes / len(members)
+        training = Training(program, detection, 0, share, stages, arrivals, tenant.preloaded)
+        return self._point(name, (*members, free[-1]), requests, training)
+
+    def _point(self, name: str, members: tuple[int, ...], steps: int, training: Training) -> JobPoint:
         return JobPoint(
             name,
             self.fabric,
-            program(members),
+            training.program(members),
             self.mode,
             self.policy,
             steps,
             steps,
             self.delay_s,
             members=members,
-            training=Training(program, detection, tenant.checkpoint_every, tenant.state_bytes, stages),
+            training=training,
         )

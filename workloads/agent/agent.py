@@ -414,7 +414,9 @@ class Agent:
     def _begin(self, at: float) -> None:
         self._comm_engine.open_eager_paths()
         now = time.monotonic()
-        self._comm_engine.execute(self._machine.begin(at, now), now)
+        incarnation = self._config.incarnation
+        epoch = None if incarnation is None else incarnation.epoch
+        self._comm_engine.execute(self._machine.begin(at, now, epoch), now)
         if self._script is not None:
             self._script.channel.tell(go=True)
         if self._machine.finished and not self._finished:

@@ -31,7 +31,9 @@ class Incarnation:
     bytes are). ``copy_from``: fetch the checkpoint from this rank
     over the front-end network first (None: it is in ``store``, or the job begins). ``copy_to``: the ranks that fetch it
     from this one. ``given``: the durations (real seconds) of stages that are given instead of executed. ``heartbeat_s``
-    is the heartbeat interval in wall-clock seconds (0: none).
+    is the heartbeat interval in wall-clock seconds (0: none). ``serves``: the state are weights, which steps do not
+    change; every first member has them on its disk. ``epoch``: when the first step of incarnation 0 began, in monotonic
+    seconds (None: this is it).
     """
 
     number: int = 0
@@ -44,6 +46,13 @@ class Incarnation:
     copy_to: tuple[int, ...] = ()
     given: tuple[tuple[str, float], ...] = ()
     heartbeat_s: float = 0.0
+    serves: bool = False
+    epoch: float | None = None
+
+    @property
+    def state_step(self) -> int:
+        """The step of the checkpoint that this incarnation loads."""
+        return 0 if self.serves else self.first_step
 
     def given_s(self, stage: str) -> float | None:
         """The duration given for ``stage`` (real seconds); None if the stage is executed."""

@@ -329,7 +329,9 @@ class Member:
         work: dict[str, Callable[[], object]] = {}
         if incarnation.copy_from is not None:
             work["checkpoint"] = self._fetch
-        if incarnation.first_step > 0 and not config.script:  # a script has checkpoints of its own
+        if incarnation.serves:
+            work["load"] = self._load_weights
+        elif incarnation.first_step > 0 and not config.script:  # a script has checkpoints of its own
             work["load"] = self._load
         if self._is_member:
             self._store.make()
@@ -344,19 +346,30 @@ class Member:
             incarnation.copy_from,
             self._store,
             config.job,
-            incarnation.first_step,
+            incarnation.state_step,
             config.ack_timeout_s,
         )
 
     def _load(self) -> None:
-        self._loaded = self._store.load(self._incarnation.first_step)
+        self._loaded = self._store.load(self._incarnation.state_step)
+
+    def _load_weights(self) -> None:
+        """Load the weights from the disk, where the first members put them; a spare without a copy has them already."""
+        if self._store.steps():
+            self._load()
+            return
+        words = State.new(self._config.scale.emulated_bytes(self._incarnation.state_bytes)).words
+        words[:] = np.random.default_rng(self._config.seed).integers(1 << 32, size=len(words), dtype=np.uint32)
+        self._loaded = Checkpoint(self._config.job, 0, 0, words)
+        if not self._incarnation.number:
+            self._store.write(self._loaded)
 
     def step(self, now: float) -> None:
         if not self.ready and self._stages is not None:
             self._stages.step(now)
         if not self.ready and (self._stages is None or self._stages.over):
             self.ready = True
-            if self._is_member:
+            if self._is_member and not self._incarnation.serves:
                 self._accumulator = StateAccumulator(
                     self._incarnation, self._config.job, self._state(), self._store.write, self._note, self._report
                 )

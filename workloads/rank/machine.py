@@ -86,7 +86,7 @@ class RankMachine(Communications):
         """The script's own communications that have begun, by step and operation."""
         self._passed: set[tuple[int, int]] = set()
         """Those that are over, perhaps before they could begin here."""
-        self._step_began = 0.0
+        self._step_began = self._epoch = 0.0
         self._phase_began: dict[tuple[int, int], float] = {}
         self._buffered: dict[str, int] = {}
         """Number of buffered sends in flight, by group."""
@@ -127,14 +127,22 @@ class RankMachine(Communications):
         else:
             self.paths.set_wired(group)
 
-    def begin(self, at: float, now: float) -> list[Action]:
+    def begin(self, at: float, now: float, epoch: float | None = None) -> list[Action]:
+        """Begin the first step at ``at``; ``epoch`` is when the job's very first step began (None: it is this one).
+
+        Requests whose time was out by then are left out.
+        """
+        self._epoch, first = at if epoch is None else epoch, self._first_step
+        for op in self.program.operations[self.rank][:1]:
+            if isinstance(op, Compute) and op.arrivals is not None:
+                first = op.arrivals.first_wanted(first, self.scale.real_s(at - self._epoch))
         stale = stale_phase(self.program, self.rank, self._phases) if self._stale_step else None
         self._executor = Executor(
             self.program.operations[self.rank],
             [phase.operations for phase in self._phases],
             self._circuit_groups,
             self._steps,
-            first_step=self._first_step,
+            first_step=first,
             provisioned=self._provisioned,
             profile_steps=self._profile_steps,
             stale=None if stale is None else (self._stale_step, stale),
@@ -239,6 +247,9 @@ class RankMachine(Communications):
         for action in actions:
             match action:
                 case StartCompute(step, op):
+                    if op.arrivals is not None:
+                        at = max(at, self._epoch + self.scale.emulated_s(op.arrivals.at_s[step]))
+                        self._step_began = at
                     due = at + self.scale.emulated_s(op.seconds_in(step))
                     self._compute = step, op, at, due
                     if not self._driven:

@@ -28,6 +28,7 @@ from experiments.racks.setting import (
     PORT_GBPS,
     TIMELINE,
     DetectionSection,
+    InferenceSection,
     JobSection,
     RackSettings,
     Setting,
@@ -56,6 +57,9 @@ REPROGRAMMING_S = TIMELINE.values["rewire"]
 """Reprogramming of the mesh on MORPHLUX's testbed, in seconds. LUMION, by the same authors, gives no parts."""
 PRESETS: Mapping[str, Mapping[str, float]] = {"real": {}, "lumion": {}, "morphlux": MORPHLUX_STAGES}
 """Names of ``--stages`` and the start-up stages they give; all but ``real`` also set the reconfiguration delay."""
+SERVING = {"steps": 300, "kill": "1@150.5"}
+"""Requests of an inference job, half of them before the kill."""
+FEWEST_REQUESTS = 20
 LIGHT_NEIGHBOUR = TenantSection(compute_s=2.0, gradient_bytes=GRADIENT_BYTES / 5, state_bytes=GRADIENT_BYTES / 5)
 """A tenant that mostly computes; one that sends as much as the job would take half of every shared link."""
 
@@ -102,6 +106,7 @@ class FailoverSettings(RackSettings):
         default=MIGRATION_S * 1e3, ge=0, le=3_600_000, description="time to rewire the OCS between racks, in ms"
     )
     job: JobSection = JobSection()
+    inference: InferenceSection | None = None
     neighbour: Annotated[TenantSection | None, Option("--alone", const=None)] = Field(
         default=LIGHT_NEIGHBOUR, description="no second tenant"
     )
@@ -158,6 +163,8 @@ class FailoverSettings(RackSettings):
         unknown = [name for name in self.stages if name not in STAGES]
         if unknown:
             raise ConfigError(f"is no stage of a restart; those are {', '.join(STAGES)}", key=f"stages.{unknown[0]}")
+        if self.inference is not None and self.steps < FEWEST_REQUESTS:
+            raise ConfigError(f"must be at least {FEWEST_REQUESTS} requests for an inference job", key="steps")
         if self.random_kills and self.kill and "kill" in self.model_fields_set:
             both = f"{self.kill} and {self.random_kills} random kills"
             raise ConfigError(f"{both} exclude each other; give one", key="kill")
@@ -198,9 +205,9 @@ class FailoverSettings(RackSettings):
 
     def jobs(self, setting: Setting) -> list[JobPoint]:
         """The jobs on one fabric: the one that loses a chip, and its neighbour."""
-        detection, tenants = self.detection.detection(setting.scale), (self.job, self.neighbour)
-        size = self.job.tensor_parallel
-        return setting.jobs(tenants, steps=self.steps, detection=detection, stages=self.stages, tensor_parallel=size)
+        detection, tenants = self.detection.detection(setting.scale), (self.inference or self.job, self.neighbour)
+        more: dict[str, Any] = {"tensor_parallel": self.job.tensor_parallel, "seed": self.seed}
+        return setting.jobs(tenants, steps=self.steps, detection=detection, stages=self.stages, **more)
 
     def kills(self, plan: FabricPlan) -> tuple[Kill, ...]:
         """The kills of the ``kill`` key, checked against ``plan``; empty if kills are random."""
@@ -249,6 +256,7 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         "--fabrics photonic --stages morphlux            # start-up stages with MORPHLUX's times",
         "--fabrics photonic --random-kills 20 --time 0.2",
         "--fabrics photonic --controller-dies-after 300",
+        "--fabrics photonic --request-rate 3 --preloaded # an inference job",
         "--predict                                       # the model alone; no root",
     )
 
@@ -260,6 +268,8 @@ class Failover(RepeatedExperiment[FailoverSettings]):
             values.pop("random_kills" if kills == ["kill"] else "kill", None)
         elif not kills and values.get("random_kills"):  # of the file, which has no kill beside: this one is of --quick
             values.pop("kill", None)
+        if values.get("inference") is not None:
+            values |= {key: value for key, value in SERVING.items() if key not in given}
         if isinstance(given.get("neighbour"), Mapping):
             values["neighbour"] = {**LIGHT_NEIGHBOUR.model_dump(), **values["neighbour"]}
         return values

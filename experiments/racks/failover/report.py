@@ -7,10 +7,11 @@ from typing import Any
 
 from experiments.racks.failover.experiment import REPROGRAMMING_S
 from experiments.racks.failover.factors import factor_findings, factor_tables
+from experiments.racks.failover.requests import request_figures, request_findings, request_tables
 from experiments.racks.report import fault_rows, point_name, recovery_figures, recovery_findings, recovery_tables
 from experiments.racks.row import PHOTONIC
 from experiments.racks.setting import COMPUTE_S, TIMELINE
-from experiments.report import Cell, Report, Table
+from experiments.report import Cell, Drawn, Recorded, Report, Table
 from measure.published import published
 from measure.results.row import Row
 
@@ -20,11 +21,13 @@ RESTART = published("lumion-restart")
 def _tables(rows: Sequence[Row]) -> Iterator[Table]:
     yield from recovery_tables(rows)
     yield from factor_tables(fault_rows(rows))
+    yield from request_tables(fault_rows(rows))
 
 
 def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Cell]:
     yield from recovery_findings(rows)
     yield from factor_findings(fault_rows(rows))
+    yield from request_findings(fault_rows(rows), settings)
     optical = any(row["fabric"] == PHOTONIC for row in fault_rows(rows))
     if optical and settings.get("reconfiguration_delay_ms") == REPROGRAMMING_S * 1e3:
         yield (
@@ -34,10 +37,15 @@ def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Cell
 
 
 def _calibrated(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
-    if settings.get("job", {}).get("compute_s") == COMPUTE_S:
+    if settings.get("job", {}).get("compute_s") == COMPUTE_S and not settings.get("inference"):
         yield "rack-compute"
     if settings.get("stages"):
         yield "rack-stages"
 
 
-REPORT = Report(tables=_tables, point=point_name, findings=_findings, figures=recovery_figures, calibrated=_calibrated)
+def _figures(recorded: Recorded) -> Iterator[Drawn]:
+    yield from recovery_figures(recorded)
+    yield from request_figures(recorded)
+
+
+REPORT = Report(tables=_tables, point=point_name, findings=_findings, figures=_figures, calibrated=_calibrated)
