@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from controllers.circuits.circuits import Matching
+from controllers.circuits.matchings import Pairs
 from railyard.errors import ConfigError
 from railyard.protocol import Hop, SlotWindow
 from railyard.validation import Seconds, Whole
@@ -27,7 +28,8 @@ class Cycle:
     circuits go dark. ``simplex``: a circuit carries data one way, from port 1 of the sender to port 0 of the receiver,
     so a rank may send to one peer and receive from another; otherwise port 0 does both. ``demand``: the demand matrix
     for policies that use one (empty: uniform). ``most_slots``: the most slots that such a policy may use (0: any
-    number). ``ConfigError`` for times that are out of range.
+    number). ``matchings``: pairs of positions slot by slot, in place of those that a rotor makes itself (empty: none
+    are given). ``ConfigError`` for times that are out of range.
     """
 
     slot_s: Seconds | None = None
@@ -35,6 +37,7 @@ class Cycle:
     simplex: bool = False
     demand: Demand = ()
     most_slots: Whole = 0
+    matchings: tuple[Pairs, ...] = ()
 
     def scaled(self, time: float, size: float) -> Cycle:
         return replace(

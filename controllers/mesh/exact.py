@@ -41,6 +41,7 @@ def route_exact(
     *,
     fixed: Paths | None = None,
     hint: Routed | None = None,
+    most: int | None = None,
     seed: int = 0,
     time_s: float = 60.0,
 ) -> Routed | Infeasible | None:
@@ -48,7 +49,7 @@ def route_exact(
 
     After ``time_s`` seconds: the best found so far, without proof, else None. ``hint`` is a known way to lay them (from
     ``route``): routes that cross more gates are not considered, and the hint is the answer if nothing better is found.
-    ``fixed`` and errors are as in ``route``; ``CircuitError`` also for a hint that does not lay the circuits.
+    ``fixed``, ``most`` and errors are as in ``route``; ``CircuitError`` also for a hint that does not lay the circuits.
     """
     kept = fixed_steps(mesh, fixed)
     asked = ordered_pairs(mesh, [*pairs, *kept])
@@ -61,6 +62,8 @@ def route_exact(
     if hint is not None and known == sum(_least(mesh, pair) for pair in new):
         return replace(hint, proved=True)
     program = _Program(mesh, new, kept, known)
+    if most is not None:
+        program.shorten(most)
     status = program.solve(time_s, seed, hint)
     if status == "INFEASIBLE":
         return Infeasible(tuple(new), tuple(sorted(kept)))
@@ -149,6 +152,11 @@ class _Program:
                 self.model.add_implication(goes, crossed if end ^ other == 3 else ~crossed)
         for users in _users(self.goes).values():
             self.model.add_at_most_one(users)
+
+    def shorten(self, most: int) -> None:
+        """Let no path cross more than ``most`` gates."""
+        for passages in self.goes:
+            self.model.add(sum(passages.values()) <= most)
 
     def solve(self, time_s: float, seed: int, hint: Routed | None) -> str:
         """Solve the model within ``time_s`` seconds; the status of the solver (``OPTIMAL``, ``INFEASIBLE``, ...)."""

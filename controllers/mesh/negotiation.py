@@ -44,6 +44,7 @@ def route(
     pairs: Iterable[Pair],
     *,
     fixed: Paths | None = None,
+    most: int | None = None,
     seed: int = 0,
     time_s: float = 10.0,
     tries: int | None = None,
@@ -51,9 +52,9 @@ def route(
     """Lay a circuit between the two ports of every pair; None if no paths were found.
 
     The search ends after ``time_s`` seconds or ``tries`` negotiations; None proves nothing (``route_exact`` does).
-    ``fixed`` are circuits that stay: they keep their gates with their states, and are part of the answer. The result is
-    deterministic unless time runs out. ``ConfigError`` for a port that is not on the mesh, ``CircuitError`` for a port
-    in two pairs, and for ``fixed`` gates that are no path.
+    ``fixed`` are circuits that stay: they keep their gates with their states, and are part of the answer. No path of
+    the others crosses more than ``most`` gates. The result is deterministic unless time runs out. ``ConfigError`` for a
+    port that is not on the mesh, ``CircuitError`` for a port in two pairs, and for ``fixed`` gates that are no path.
     """
     kept = fixed_steps(mesh, fixed)
     asked = ordered_pairs(mesh, [*pairs, *kept])
@@ -65,7 +66,7 @@ def route(
     for _ in count() if tries is None else range(tries):
         negotiation = _Negotiation(mesh, new, kept)
         steps = negotiation.settle(random, until)
-        if steps is not None:
+        if steps is not None and (most is None or all(len(steps[pair]) <= most for pair in new)):
             return laid(mesh, {**steps, **kept})
         if negotiation.impossible or time.monotonic() >= until:
             break

@@ -35,8 +35,9 @@ class RotorPolicy(OpusPolicy):
     """Rotates EP groups through matchings that join each two members exactly once.
 
     Without ``Cycle.simplex`` these are the matchings of ``one_factorization`` (with an odd number of members, each
-    leaves out another one), as many in a slot as a GPU has ports, each on its own port. With it they are the cyclic
-    shifts, from port 1 of the sender to port 0 of the receiver. Every slot lasts ``Cycle.slot_s``.
+    leaves out another one), as many in a slot as a GPU has ports, each on its own port; or those of
+    ``Cycle.matchings``, if it gives some. With ``Cycle.simplex`` they are the cyclic shifts, from port 1 of the sender
+    to port 0 of the receiver. Every slot lasts ``Cycle.slot_s``.
     """
 
     def __init__(self, plan: FabricPlan) -> None:
@@ -81,7 +82,7 @@ class RotorPolicy(OpusPolicy):
         n = len(group.members)
         if self.cycle.simplex:
             return [(tuple(enumerate(shift)), self.cycle.slot_s) for shift in cyclic_shifts(n)]
-        return [(pairs, self.cycle.slot_s) for pairs in one_factorization(n)]
+        return [(pairs, self.cycle.slot_s) for pairs in self.cycle.matchings or one_factorization(n)]
 
     def wanted(self, group: Group, current: Wiring) -> Wiring:
         """The circuits of the Opus policy; rotations of other stages stay. Nothing on electrical rails."""

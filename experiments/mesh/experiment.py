@@ -21,6 +21,7 @@ from pydantic import Field, field_validator, model_validator
 from controllers.circuits.circuits import Matching
 from controllers.circuits.matchings import one_factorization
 from controllers.mesh.corners import dead_end
+from controllers.mesh.cover import Cover, cover
 from controllers.mesh.exact import route_exact
 from controllers.mesh.light_paths import Infeasible, Pair, Routed, check, flips, settled
 from controllers.mesh.negotiation import route, without_one
@@ -69,8 +70,11 @@ class MeshStudy(Settings):
         default=None, description="number of the only matching to route, from 0 (default all)"
     )
     exact: bool = Field(default=False, description="fewest gates, or the proof that there is no route")
+    cover: bool = Field(
+        default=False, description="the fewest partial matchings that join every two of the ports once, with a bound"
+    )
     time_s: Annotated[float, Option("--time-limit", "S")] = Field(
-        default=10.0, gt=0, le=86_400, description="time limit for each matching, in s"
+        default=10.0, gt=0, le=86_400, description="time limit for each matching, or for a whole cover, in s"
     )
     seed: int = Field(default=0, ge=0, description="seed of payloads and of all that is drawn")
     gate_loss_db: float = Field(default=0.5, ge=0, allow_inf_nan=False, description="loss of a gate, in dB")
@@ -116,7 +120,9 @@ class MeshStudy(Settings):
                     raise ConfigError(f"port {port} is listed twice; name each port once", key="ports")
         if self.choose and (isinstance(self.ports, tuple) or self.matching is not None):
             raise ConfigError("searches for ports, but the ports are named; leave out one of the two", key="choose")
-        if self.matching is not None:
+        if self.cover:
+            self._check_cover()
+        elif self.matching is not None:
             self._check_matching(self.matching)
         else:
             evenly_spaced(self.mesh, self.n)
@@ -125,6 +131,14 @@ class MeshStudy(Settings):
         count = 1 if self.matching is not None else len(one_factorization(self.n))
         if self.only is not None and self.only not in range(count):
             raise ConfigError(f"there is no matching {self.only}; use 0 to {count - 1}", key="only")
+
+    def _check_cover(self) -> None:
+        evenly_spaced(self.mesh, self.n)
+        if self.n < 2:
+            raise ConfigError(f"{self.n} port has no pairs to cover; use at least 2", key="ports")
+        for key in ("matching", "only", "exact", "choose"):
+            if getattr(self, key) not in (None, False):
+                raise ConfigError("makes the matchings of the given ports itself; leave out the other", key="cover")
 
     def _check_matching(self, pairs: Sequence[Pair]) -> None:
         self.mesh.check_ports((port for pair in pairs for port in pair), "matching")
@@ -186,7 +200,7 @@ def used_ports(study: MeshStudy) -> Used:
     if study.matching is not None and study.ports is None:
         return Used(tuple(sorted(port for pair in study.matching for port in pair)), NAMED)
     even = Used(evenly_spaced(study.mesh, study.n), EVENLY)
-    if study.choose is False or study.matching is not None or (study.choose is None and study.exact):
+    if study.cover or study.choose is False or study.matching is not None or (study.choose is None and study.exact):
         return even
     chosen = choice(study.mesh, study.n, study.seed, study.time_s)
     if chosen is None and study.choose:
@@ -211,8 +225,10 @@ def choice(mesh: Mesh, n: int, seed: int, time_s: float) -> Used | None:
     return Used(found.ports, found.how)
 
 
-def matchings(study: MeshStudy, used: Used) -> tuple[tuple[Pair, ...], ...]:
-    """The matchings of a study as pairs of mesh ports, the lower first."""
+def matchings(study: MeshStudy, used: Used, covered: Cover | None = None) -> tuple[tuple[Pair, ...], ...]:
+    """The matchings of a study, or of its cover, as pairs of mesh ports, the lower first."""
+    if covered is not None:
+        return tuple(tuple(routed.paths) for routed in covered.matchings)
     if study.matching is not None:
         chosen: Sequence[Sequence[Pair]] = [study.matching]
     else:
@@ -226,11 +242,12 @@ def answers(study: MeshStudy, used: Used) -> Iterator[MeshRow]:
     The light of every path is traced from both ends; ``CircuitError`` if it does not come out at the partner port.
     """
     states: tuple[bool, ...] | None = None
-    for number, pairs in enumerate(matchings(study, used)):
+    began = time.monotonic()
+    covered = covered_by(study, used) if study.cover else None
+    for number, pairs in enumerate(matchings(study, used, covered)):
         if study.only not in (None, number):
             continue
-        began = time.monotonic()
-        found = search(study, pairs)
+        found = covered.matchings[number] if covered else search(study, pairs)
         seconds = time.monotonic() - began
         row = MeshRow(
             width=study.width,
@@ -245,12 +262,26 @@ def answers(study: MeshStudy, used: Used) -> Iterator[MeshRow]:
             proved=found.proved if isinstance(found, Routed) else found is not None,
             seconds=round(seconds, 4),
         )
+        if covered is not None:
+            row.cover, row.cover_bound, row.cover_bound_is = len(covered.matchings), covered.bound, covered.why
+            row.apart = covered.apart
         if isinstance(found, Routed):
             check(study.mesh, found, pairs)
             row.flips = None if states is None else flips(states, found)
             states = found.states if states is None else settled(states, found).states
             _add_route(row, study, found)
         yield row
+        began = time.monotonic()
+
+
+def covered_by(study: MeshStudy, used: Used) -> Cover:
+    """The cover of the ports in use; ``CircuitError`` if nothing can be joined, or a pair got no answer in time."""
+    found = cover(study.mesh, used.ports, seed=study.seed, time_s=study.time_s)
+    if found.unlaid or not found.matchings:
+        a, b = (found.unlaid or found.apart)[0]
+        why = "neither a path nor the proof that there is none was found in time" if found.unlaid else "proved"
+        raise CircuitError(f"ports {a} and {b} of {study.mesh} cannot be joined ({why}); take other --ports")
+    return found
 
 
 def _add_route(row: MeshRow, study: MeshStudy, found: Routed) -> None:
@@ -275,6 +306,12 @@ def search(study: MeshStudy, pairs: Sequence[Pair]) -> Routed | Infeasible | Non
 
 def what_works(study: MeshStudy, found: Sequence[MeshRow]) -> str:
     """One sentence about the first matching without a route: why, and what would work; empty if all have a route."""
+    first = found[0]
+    if first.cover is not None and first.cover_bound is not None and first.cover > first.cover_bound:
+        return (
+            f"the search ended at its limit of {study.time_s:g} s with a cover of {first.cover} matchings; that none "
+            f"has fewer than {first.cover_bound} is proved, and nothing in between; use a longer --time-limit"
+        )
     missing = [answer for answer in found if answer.routable is not True]
     if not missing:
         return ""
@@ -314,6 +351,7 @@ def _instead(study: MeshStudy, pairs: Sequence[Pair]) -> str:
 
 NOT_FOUND_EXIT_STATUS = 1
 _OF_MESH = ("width", "height", "used_ports", "used_ports_are")
+_OF_COVER = ("cover", "cover_bound", "cover_bound_is", "apart")
 _OF_MATCHING = (
     *("pairs", "routable", "gates", "paths", "states", "flips", "seconds", "proved"),
     *("path_min", "path_mean", "path_max", "loss_db", "latency_ps"),
@@ -337,6 +375,7 @@ class MeshRouting(Experiment[MeshStudy]):
         "--width 9 --height 9 --ports 32 --no-choose       # even spacing",
         "--width 3 --height 3 --matching 0-14,7-21 --draw one.svg",
         "--width 5 --height 5 --ports 0,5,11,16,22,27 --draw all.png",
+        "--width 3 --height 3 --ports 12 --cover           # fewest matchings",
         "--exact --json         # for other programs",
     )
     packets = keeps = False
@@ -345,7 +384,9 @@ class MeshRouting(Experiment[MeshStudy]):
         """False: the study computes and sends no packets."""
         return False
 
-    def points(self) -> int:
+    def points(self) -> int | None:
+        if self.settings.cover:
+            return None
         one = self.settings.matching is not None or self.settings.only is not None
         return 1 if one else self.settings.n - 1
 
@@ -368,8 +409,9 @@ class MeshRouting(Experiment[MeshStudy]):
             print(f"railyard: {advice}", file=sys.stderr)
 
     def status(self, rows: Sequence[Row]) -> int:
-        """1 if a matching got no answer in time, else 0."""
-        return NOT_FOUND_EXIT_STATUS if any(row["routable"] is None for row in rows) else 0
+        """1 if a matching got no answer in time, or a cover no proof that it has the fewest; else 0."""
+        open_ones = (row["routable"] is None or row.get("cover") != row.get("cover_bound") for row in rows)
+        return NOT_FOUND_EXIT_STATUS if any(open_ones) else 0
 
     def as_json(self, rows: Sequence[Row]) -> Any:
         """The mesh, and pairs, paths and states of each matching."""
@@ -378,5 +420,6 @@ class MeshRouting(Experiment[MeshStudy]):
             **{key: first[key] for key in _OF_MESH},
             "gates": first["mesh_gates"],
             "ports": first["mesh_ports"],
+            **{key: first[key] for key in _OF_COVER if first.get("cover") is not None},
             "matchings": [{key: row[key] for key in _OF_MATCHING} for row in rows],
         }

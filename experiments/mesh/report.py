@@ -50,6 +50,8 @@ def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Text
         f"{settings['gate_latency_ps']:g} ps a gate. Flips: gates that change their state from the matching before.",
         style="dim",
     )
+    if rows[0].get("cover") is not None:
+        yield _cover_in_words(rows[0])
     gates, ports = rows[0]["mesh_gates"], rows[0]["mesh_ports"]
     if (gates, ports) != (GATES.value, PORTS.value):
         yield Text(
@@ -57,6 +59,18 @@ def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Text
             f"mesh is of our geometry and has {gates} and {ports}.",
             style="dim",
         )
+
+
+def _cover_in_words(row: Row) -> Text:
+    """The size of a cover, its bound, and the pairs that it leaves out."""
+    fewest = row["cover"] == row["cover_bound"]
+    text = f"Cover: {row['cover']} partial matchings join every two ports that can be joined, once. "
+    text += "It has the fewest" if fewest else f"No cover has fewer than {row['cover_bound']}"
+    text += f" (proved: {row['cover_bound_is']})."
+    if row["apart"]:
+        pairs = some_pairs(row["apart"], ", ")
+        text += f" {len(row['apart'])} pairs are left out, as nothing joins them (proved): {pairs}."
+    return Text(text, "green" if fewest else "yellow")
 
 
 def _figures(recorded: Recorded) -> Iterator[Drawn]:

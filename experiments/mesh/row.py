@@ -33,6 +33,10 @@ class MeshRow(ResultRow):
     latency_ps: Annotated[float | None, "latency of the longest path"] = None
     paths: Annotated[Sequence[Sequence[int]] | None, "gates of the path of every pair"] = None
     states: Annotated[Sequence[str] | None, "state of every gate: bar or cross"] = None
+    cover: Annotated[int | None, "partial matchings of the cover that the row is of"] = None
+    cover_bound: Annotated[int | None, "matchings that no cover has fewer than, proved"] = None
+    cover_bound_is: Annotated[str, "what proves the bound of a cover"] = ""
+    apart: Annotated[Sequence[Sequence[int]] | None, "pairs that no cover has, as nothing joins them (proved)"] = None
 
 
 def routable_in_words(row: Row) -> str:

@@ -19,6 +19,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -28,7 +29,9 @@ from pydantic import Field, field_validator, model_validator
 from rich.console import Console
 
 from controllers.circuits.decomposition import check_demand
+from controllers.circuits.matchings import Pairs
 from controllers.circuits.rotation import Cycle, Demand, Slot
+from controllers.mesh.cover import cover
 from controllers.policies.policy import slots_alone
 from controllers.policies.rotor import RotorPolicy
 from experiments.collectives.all_to_all.formula import at_line_rate
@@ -41,6 +44,7 @@ from experiments.settings import Delay, GuardMs, Mtu, Option, PacketSettings, Po
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, shortened
 from railyard.reading import read_text
 from railyard.scale import MTU_BYTES, Scale, goodput_bytes_per_s
+from topos.mesh import Mesh
 from topos.plan import FabricPlan
 from workloads.agent.transport.connection import LEAST_WRITE_BYTES
 from workloads.collectives.algorithms import straight_all_to_all, valiant_all_to_all
@@ -51,6 +55,8 @@ from workloads.schedule import Schedule
 
 SKEW = 1.2
 """Exponent of the Zipf weights of ``skewed``: a few receivers are popular, as experts of a model are."""
+COVER_S = 20.0
+"""Time limit of the search for the cover of a mesh."""
 _UNIT_BYTES = 4
 _MOST_BYTES = 4 << 20
 
@@ -173,6 +179,10 @@ class AllToAllSettings(TrialSettings):
     mesh: Annotated[str, Option(metavar="WxH")] = Field(
         default="", description="size of a photonic mesh as the optical switch, in hexagons (default none)"
     )
+    cover: bool = Field(
+        default=False,
+        description="slots that the mesh can hold: the fewest partial matchings that join every two ranks once",
+    )
     port_gbps: PortGbps = 0.05
     mtu: Mtu = MTU_BYTES
 
@@ -187,6 +197,10 @@ class AllToAllSettings(TrialSettings):
     def _slots_are_slots(self) -> AllToAllSettings:
         if "slot" in self.studies and self.slots_ms and not any(self.slots_ms):
             raise ConfigError("study slot needs slots of fixed length; 0 stands for slots without one", key="slots_ms")
+        if self.cover and not self.mesh:
+            raise ConfigError("covers the pairs of a photonic mesh; name one, as in mesh 5x5", key="cover")
+        if self.cover and self.simplex:
+            raise ConfigError("is of circuits that carry data both ways; leave out simplex", key="cover")
         for slot in filter(None, self.slots_ms):
             Cycle(slot_s=slot / 1e3, guard_s=self.guard_ms / 1e3)
         return self
@@ -242,6 +256,7 @@ class AllToAllSettings(TrialSettings):
             simplex=self.simplex,
             demand=demand if variant == "demand" else (),
             most_slots=self.most_slots,
+            matchings=self.matchings(n) if variant in ("rotor", "valiant") else (),
         )
         in_slots = variant in SLOT_VARIANTS
         return Trial(
@@ -260,8 +275,13 @@ class AllToAllSettings(TrialSettings):
                 ("guard_ms", self.guard_ms if in_slots else None),
                 ("demand", name),
                 ("mesh", self.mesh if variant != "electrical" else ""),
+                ("cover", len(cycle.matchings) or None),
             ),
         )
+
+    def matchings(self, n: int) -> tuple[Pairs, ...]:
+        """The matchings of ranks that a rotor takes instead of its own: those of the cover of the mesh, if wanted."""
+        return cover_of_ranks(self.fabric("rotor", n)) if self.cover else ()
 
     def fabric(self, variant: Variant, n: int) -> TrialFabric:
         share = 0.5 if variant == "multi-hop" else 1.0
@@ -298,6 +318,29 @@ class AllToAllSettings(TrialSettings):
         return found
 
 
+@lru_cache(maxsize=16)
+def cover_of_ranks(fabric: TrialFabric) -> tuple[Pairs, ...]:
+    """Matchings of the ranks of ``fabric``, one port each, that the mesh of its rail can hold and that join all pairs.
+
+    ``ConfigError`` if two ranks cannot be joined.
+    """
+    plan = fabric.plan(Scale(1.0)).network("rail")[0].mesh
+    assert plan is not None
+    rank_of = {port: rank for rank, port in enumerate(plan.ports)}
+    found = cover(Mesh.of(plan.width, plan.height), plan.ports, time_s=COVER_S)
+    for a, b in found.apart or found.unlaid:
+        raise ConfigError(
+            f"ranks {rank_of[a]} and {rank_of[b]} cannot be joined: on a mesh of {fabric.mesh} nothing leads from port "
+            f"{a} to port {b} ({'proved' if found.apart else 'nothing was found'}); name other ports, as in "
+            f"{plan.width}x{plan.height}@choose",
+            key="mesh",
+        )
+    return tuple(
+        tuple(sorted((min(rank_of[a], rank_of[b]), max(rank_of[a], rank_of[b])) for a, b in routed.paths))
+        for routed in found.matchings
+    )
+
+
 RankPairs = frozenset[tuple[int, int]]
 """Ordered pairs (sender, receiver)."""
 
@@ -316,13 +359,13 @@ class SlotReach:
         return self.expected == self.reached
 
 
-def slot_reach(settings: PacketSettings, fabric: TrialFabric, simplex: bool) -> Iterator[SlotReach]:
+def slot_reach(settings: PacketSettings, fabric: TrialFabric, cycle: Cycle) -> Iterator[SlotReach]:
     """Set the slots of a rotor on ``fabric`` one after another and ping between all ranks in each; needs root."""
     from experiments.session import Session  # with the emulator, which a prediction does without
     from measure.live.probes import PingMatrix
 
     with Session(settings, fabric.topology(Scale(1.0))) as session:
-        slots = rotor_slots(session.plan, simplex)
+        slots = rotor_slots(session.plan, cycle)
         with PingMatrix(session.plan, session.netns_fds()) as matrix:
             for number, slot in enumerate(slots):
                 for name, matching in slot.wiring.items():
@@ -330,14 +373,14 @@ def slot_reach(settings: PacketSettings, fabric: TrialFabric, simplex: bool) -> 
                     session.call("rewire", switch=name, circuits=circuits, update="overwrite", delay_s=0.0)
                 lanes = sorted({path[1] for path in slot.paths})
                 expected = {(a, b) for a, _, b, _ in slot.paths}
-                if not simplex:
+                if not cycle.simplex:
                     expected |= {(b, a) for a, b in expected}
                 yield SlotReach(fabric.ranks, number, frozenset(expected), matrix.reach(lanes))
 
 
-def rotor_slots(plan: FabricPlan, simplex: bool) -> tuple[Slot, ...]:
+def rotor_slots(plan: FabricPlan, cycle: Cycle) -> tuple[Slot, ...]:
     """The slots of a rotor policy over all ranks of ``plan``."""
-    return slots_alone(RotorPolicy(plan), Group("all", "ep", tuple(range(plan.ranks))), Cycle(simplex=simplex))
+    return slots_alone(RotorPolicy(plan), Group("all", "ep", tuple(range(plan.ranks))), cycle)
 
 
 def meetings(found: list[SlotReach]) -> Counter[tuple[int, int]]:
@@ -349,7 +392,8 @@ def reach(experiment: AllToAll, console: Console) -> int:
     """Test by pings which ranks reach each other in every slot of a rotor; returns the exit status."""
     settings, status = experiment.settings, 0
     for n in settings.ranks or (8, 16):
-        found = list(slot_reach(settings, settings.fabric("rotor", n), settings.simplex))
+        cycle = Cycle(simplex=settings.simplex, matchings=settings.matchings(n))
+        found = list(slot_reach(settings, settings.fabric("rotor", n), cycle))
         wrong = [one.slot for one in found if not one.as_expected]
         once = set(meetings(found).values()) == {1} and len(meetings(found)) == n * (n - 1)
         text = f"{n} ranks: {len(found)} slots; exactly the matched ranks reach each other in "

@@ -46,6 +46,7 @@ class AllToAllRow(TrialRow):
     guard_ms: Annotated[float | None, "guard time in slots of fixed length"] = None
     demand: Annotated[str, "demand matrix"] = "uniform"
     mesh: Annotated[str, "size of the photonic mesh that serves as switch"] = ""
+    cover: Annotated[int | None, "slots of the cover of the mesh; empty: slots that no mesh was asked for"] = None
     formula_s: Annotated[float | None, "time by the formula"] = None
     over_formula: Annotated[float | None, "time over formula"] = None
     slots: Annotated[float | None, "slots in an all-to-all, mean over the iterations"] = None

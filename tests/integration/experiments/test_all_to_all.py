@@ -14,7 +14,7 @@ from own_verdict import late_timers
 from raw_frames import forget_caches
 from tries import Try
 
-from controllers.circuits.rotation import Slot
+from controllers.circuits.rotation import Cycle, Slot
 from controllers.engine.jobs import Job
 from experiments.collectives.all_to_all.experiment import AllToAll, AllToAllSettings, rotor_slots
 from experiments.faults import NO_FAULTS, Faults
@@ -273,7 +273,7 @@ def test_in_every_slot_light_joins_the_ports_that_the_policy_says_and_no_others(
     ):
         for simplex, slots in ((False, ranks // 2), (True, ranks - 1)):
             met: Counter[tuple[int, int] | frozenset[int]] = Counter()
-            found = rotor_slots(session.plan, simplex)
+            found = rotor_slots(session.plan, Cycle(simplex=simplex))
             assert len(found) == slots, "two matchings at a time, or one port for each way"
             for slot in found:
                 lay(session, slot)

@@ -211,3 +211,20 @@ def test_the_report_names_the_mesh_and_what_the_device_of_pip_has() -> None:
     assert "35 gates, 28 ports" in table.title
     _, device = REPORT.findings(rows, {"gate_loss_db": 0.5, "gate_latency_ps": 10.0})
     assert "72 gates" in str(device) and "40 ports" in str(device) and "has 35 and 28" in str(device)
+
+
+# -- covers ----------------------------------------------------------------------------------------
+
+
+def test_a_cover_has_a_row_for_each_matching_and_its_bound() -> None:
+    found = answered(width=3, height=3, ports=12, cover=True)
+    assert (found["cover"], found["cover_bound"], len(found["matchings"])) == (20, 20, 20)
+    assert found["apart"] == [[7, 9], [21, 23]]
+    assert all(matching["routable"] for matching in found["matchings"])
+
+
+def test_a_search_for_a_cover_that_ends_at_its_limit_proves_nothing() -> None:
+    mine = study(ports=16, cover=True, time_s=0.1)
+    rows = list(answers(mine, used_ports(mine)))
+    assert what_works(mine, rows).startswith("the search ended at its limit of 0.1 s with a cover of ")
+    assert MeshRouting(mine).status(plain([row.to_json() for row in rows])) == 1
