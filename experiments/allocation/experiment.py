@@ -2,7 +2,8 @@
 
 Nothing is emulated. Studies: ``fragmentation`` (the index I = 1 - S/T of every rack, with some slices released),
 ``protocols`` (MORPHLUX's own state of the cluster and its requests, by protocol), ``overprovision`` (chips lost to
-failures). The clusters of a study differ in their draws alone. Source: MORPHLUX, arXiv 2508.03674 v3.
+failures), ``reserve`` (chips that stand idle for failures). The clusters of a study differ in their draws alone.
+Source: MORPHLUX, arXiv 2508.03674 v3.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pydantic import Field, field_validator, model_validator
 from controllers.allocation.allocator import Allocation, Allocator, check_torus
 from controllers.allocation.boxes import closed_rings
 from controllers.circuits.fibres import FibrePlant, Route
+from experiments.allocation.reserve import reserve_rows
 from experiments.allocation.row import SYSTEMS, AllocationRow
 from experiments.experiment import Experiment
 from experiments.settings import MOST_SEED, Option, Settings
@@ -32,7 +34,7 @@ from topos.torus import Extents, Torus
 if TYPE_CHECKING:
     from experiments.runner import Runner
 
-Study = Literal["fragmentation", "protocols", "overprovision"]
+Study = Literal["fragmentation", "protocols", "overprovision", "reserve"]
 STUDIES: tuple[Study, ...] = get_args(Study)
 Protocol = Literal["per-rack", "cluster"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
@@ -91,6 +93,9 @@ class AllocationSettings(Settings):
     )
     failures: Annotated[tuple[int, ...], Option(metavar="N,...")] = Field(
         default=(1, 2, 3, 4), min_length=1, description="numbers of dead chips per rack"
+    )
+    slo: Annotated[float, Option("--slo", "SHARE")] = Field(
+        default=0.95, gt=0, lt=1, description="probability with which failed chips find a spare, study reserve"
     )
     wrap: bool = Field(default=True, description="slices across the edge of a rack")
     limit_ms: Annotated[float, Option("--limit", "MS")] = Field(
@@ -218,6 +223,7 @@ def study_rows(settings: AllocationSettings) -> Iterator[AllocationRow]:
         "fragmentation": fragmentation_rows,
         "protocols": protocol_rows,
         "overprovision": overprovision_rows,
+        "reserve": reserve_rows,
     }
     for study in STUDIES:
         if study in settings.studies:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from experiments.allocation.experiment import FAILED, INDEX, OVERPROVISION, SERVED, THROUGHPUT, published_index
+from experiments.allocation.reserve import CHIPS, SIZES
 from experiments.allocation.row import SYSTEMS
 from experiments.report import Column, Drawn, Recorded, Report, Table, to_nothing
 from measure.results.estimates import estimate_of
@@ -101,6 +102,20 @@ _TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
             Column("95 %\ninterval", _interval("ratio_to_morphlux", ".2f")),
             Column(OVERPROVISION.heading, _paper_ratio),
             Column("spliced", "spliced_share", ".1%"),
+        ),
+    ),
+    "reserve": (
+        "Reserves of which one is free for every failure with probability SLO: chips or\n"
+        "servers of one rack, and for all racks alike racks that stand idle or spare\n"
+        "servers in each",
+        (
+            Column("failed\n%", "fail", left=True),
+            Column("reserve", "system", left=True),
+            Column("SLO", "slo", "g"),
+            Column("units", "spares", "g"),
+            Column(SIZES[CHIPS].heading, "paper_spares", "g"),
+            Column("idle\nchips", "idle_share", ".1%"),
+            Column("racks /\nservers", "idle_ratio", ".2f"),
         ),
     ),
 }

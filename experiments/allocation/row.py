@@ -17,7 +17,7 @@ SYSTEMS = {"contiguous": "contiguous only", "morphlux": "MORPHLUX"}
 class AllocationRow(ResultRow):
     """One result of one study; fields of other studies are empty. Columns ``paper_..`` are MORPHLUX's."""
 
-    given: ClassVar[frozenset[str]] = frozenset({"freed", "racks", "chips", "failures"})
+    given: ClassVar[frozenset[str]] = frozenset({"freed", "racks", "chips", "failures", "slo"})
 
     study: Annotated[str, "study of the row"] = ""
     seed: Annotated[int, "seed of all draws"] = 1
@@ -52,6 +52,14 @@ class AllocationRow(ResultRow):
     ratio_to_morphlux: Annotated[float | None, "the same over that of morphlux"] = None
     paper_ratio: Annotated[float | None, "ratio_to_morphlux of MORPHLUX, about (morphlux-overprovision)"] = None
     spliced_share: Annotated[float | None, "share of dead chips that a spare replaced"] = None
+    fail: Annotated[str | None, "least and most probability that a unit has failed, in percent"] = None
+    slo: Annotated[float | None, "probability with which failed chips find a spare"] = None
+    spares: Annotated[float | None, "units in reserve: those of system, of a rack or (the last two) of the cluster"] = (
+        None
+    )
+    paper_spares: Annotated[float | None, "spares of MORPHLUX (morphlux-spare-*)"] = None
+    idle_share: Annotated[float | None, "chips in reserve as a share of the chips of the rack or cluster"] = None
+    idle_ratio: Annotated[float | None, "chips of idle racks over those of spare servers"] = None
     per_rack: Annotated[Sequence[float], "index of every rack"] = ()
     repeats: Annotated[int, "clusters, each with other draws, that a field in samples is the median of"] = 1
     samples: Annotated[dict[str, list[float | None]], "value of each such field in each cluster"] = field(

@@ -25,7 +25,7 @@ def test_quick_leaves_a_results_folder_that_can_be_drawn_again(tmp_path: Path) -
     assert "paper" in done.stdout
     rows = json.loads((out / "summary.json").read_text())
     assert rows == json.loads((tmp_path / "rows.json").read_text())
-    assert {row["study"] for row in rows} == {"fragmentation", "protocols", "overprovision"}
+    assert {row["study"] for row in rows} == {"fragmentation", "protocols", "overprovision", "reserve"}
     served = [row for row in rows if row["system"] == "morphlux" and row["protocol"] == "per-rack"]
     assert served and all(not row["failed"] for row in served)
     manifest = json.loads((out / "manifest.json").read_text())

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import product
+from math import prod
 from random import Random
 from typing import Any
 
@@ -16,6 +18,7 @@ from experiments.allocation.experiment import (
     read_mix,
     study_rows,
 )
+from experiments.allocation.reserve import failed, spares_for
 from experiments.settings import validated
 from topos.torus import Extents, Torus
 
@@ -135,3 +138,24 @@ def test_no_fibres_no_splice() -> None:
 def test_mixes_by_name_and_by_hand() -> None:
     assert {size * weight for size, weight in read_mix("servers").items()} == {16}  # the same share of the chips
     assert read_mix("1:3, 2:1/2") == {1: 3, 2: 0.5}
+
+
+@pytest.mark.parametrize("chances", [[0.1, 0.4, 0.25, 0.05], [0.02] * 9, [1.0, 0.5], []])
+@pytest.mark.parametrize("slo", [0.5, 0.95, 0.999])
+def test_the_reserve_is_the_least_that_so_many_failures_seldom_reach(chances: list[float], slo: float) -> None:
+    share = [0.0] * (len(chances) + 2)
+    for down in product((False, True), repeat=len(chances)):
+        share[sum(down)] += prod(p if dead else 1 - p for p, dead in zip(chances, down, strict=True))
+    assert failed(chances) == pytest.approx(share[:-1])
+    spares = spares_for(chances, slo)
+    assert sum(share[spares:]) <= 1 - slo + 1e-12
+    assert not spares or sum(share[spares - 1 :]) > 1 - slo
+
+
+def test_reserves_of_a_rack_are_the_published_ones_and_spare_servers_spare_whole_racks() -> None:
+    found = {(r["fail"], r["system"]): r for r in rows(studies=["reserve"], racks=64, clusters=8)}
+    assert len(found) == 12
+    assert all(r["spares"] == r["paper_spares"] for r in found.values() if r["paper_spares"] is not None)
+    one_server = found["0-1", "spare servers"]
+    assert (one_server["spares"], one_server["idle_share"]) == (64, 1 / 16)
+    assert found["0-1", "idle racks"]["idle_ratio"] == pytest.approx(25 / 4, abs=0.5)

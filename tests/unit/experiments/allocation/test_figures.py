@@ -24,7 +24,7 @@ def test_a_figure_for_each_study_with_published_values_where_they_apply(rows: li
     figures = allocation_figures(rows)
     assert set(figures) == {f"allocation_{study}" for study in STUDIES}
     for figure in figures.values():
-        assert any("paper, simulated" in text for text in words(figure))
+        assert any("paper, simulated" in text or "paper, computed" in text for text in words(figure))
         assert all(axes.get_xlabel() for axes in figure.axes)
 
 
