@@ -223,7 +223,7 @@ def study_rows(settings: AllocationSettings) -> Iterator[AllocationRow]:
         "fragmentation": fragmentation_rows,
         "protocols": protocol_rows,
         "overprovision": overprovision_rows,
-        "reserve": reserve_rows,
+        "reserve": lambda s: reserve_rows(s.geometry, s.racks, s.clusters, s.slo, s.seed),
     }
     for study in STUDIES:
         if study in settings.studies:

@@ -1,4 +1,4 @@
-"""Figures of the allocation studies: fragmentation, failed requests, chips lost to failures and kept for them."""
+"""Figures of the allocation studies: fragmentation, failed requests, chips lost to failures."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from experiments.allocation.experiment import INDEX, INDEX_FREED, OVERPROVISION, SERVED
-from experiments.allocation.reserve import CHIPS, SIZES
 from experiments.allocation.row import SYSTEMS
 from measure.figures import looks, style
 from measure.figures.curves import Rows
@@ -27,12 +26,7 @@ _CHIPS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 def allocation_figures(rows: Rows) -> dict[str, Figure]:
     """The figures of all studies in the rows of a summary, by name."""
-    figures = {
-        "fragmentation": fragmentation,
-        "protocols": protocols,
-        "overprovision": overprovision,
-        "reserve": reserve,
-    }
+    figures = {"fragmentation": fragmentation, "protocols": protocols, "overprovision": overprovision}
     rows_of = {study: [row for row in rows if row["study"] == study] for study in figures}
     made = {f"allocation_{study}": draw(rows_of[study]) for study, draw in figures.items() if rows_of[study]}
     return {name: figure for name, figure in made.items() if figure is not None}
@@ -139,30 +133,6 @@ def overprovision(rows: Rows) -> Figure | None:
         entries=[style.entry(f"open: ratio ({OVERPROVISION.label}; about) × our MORPHLUX", **_OPEN)],
         columns=2,
         height=2.5,
-    )
-    return figure_of(plot, rows)
-
-
-def reserve(rows: Rows) -> Figure | None:
-    """Figure of the chips in reserve by the probability of failures; open markers are published sizes."""
-    plot = Plot(
-        "fail",
-        "idle_share",
-        ("probability that a chip or server has failed (%)", "chips in reserve"),
-        "Reserves with a spare for every failure",
-        series="system",
-        looks={
-            system: look.named(system)
-            for system, look in zip(dict.fromkeys(r["system"] for r in rows), SPARE, strict=False)
-        },
-        categories=(),
-        apart=0.18,
-        written=".0%",
-        grid="y",
-        published=lambda row: row["paper_spares"] and row["idle_share"] * row["paper_spares"] / row["spares"],
-        entries=[style.entry(f"open: {SIZES[CHIPS].label}", **_OPEN)],
-        caption="filled: computed, median of the clusters",
-        columns=2,
     )
     return figure_of(plot, rows)
 
