@@ -71,8 +71,10 @@ class Schedule:
     ``one_port``: the algorithm promises at most one send and one receive per position and round (chunks to one peer in
     one round are one send), which is enforced when it runs. ``lockstep``: a position starts a round when all its work
     of earlier rounds is done; otherwise chunks do not wait for each other. ``pause_s``: in lock-step a position that
-    could start a round waits so many real seconds first (the calls and kernels of a round). ``straggler`` and
-    ``first_phase`` (rounds without it) are those of a straggler-aware algorithm.
+    could start a round waits so many real seconds first (the calls and kernels of a round). ``provisioned``: on
+    circuits, matchings take turns on the two ports of a position, each set up while the one before it is used
+    (``workloads.collectives.circuits``). ``straggler`` and ``first_phase`` (rounds without it) are those of a
+    straggler-aware algorithm.
     """
 
     algorithm: str
@@ -87,6 +89,7 @@ class Schedule:
     one_port: bool = False
     lockstep: bool = False
     pause_s: float = 0.0
+    provisioned: bool = False
     straggler: int | None = None
     first_phase: int = 0
     weights: tuple[int, ...] = ()

@@ -4,6 +4,9 @@ A GPU has two ports on an optical rail. A round in which every position has at m
 joined by lane 0 of both. In any other round a position that sends to one and receives from one sends by lane 1 into
 lane 0 (a ring); the counter-clockwise half of two rings goes back over the circuits of the clockwise one. Transfers on
 the scale-up network and those inside a position need no circuit.
+
+In a provisioned schedule successive matchings take lanes 0 and 1 in turn, so that one can be set up while the other is
+used; rounds on the same matching stay on its lane.
 """
 
 from __future__ import annotations
@@ -50,8 +53,14 @@ def circuit_uses(schedule: Schedule) -> tuple[CircuitUse, ...]:
         ((number, t) for number, t in enumerate(schedule.transfers) if not (t.local or t.scale_up)),
         key=lambda entry: (entry[1].round, entry[0]),
     )
+    matching: set[Ends] = set()
+    turn = 1
     for _, in_round in groupby(numbered, key=lambda entry: entry[1].round):
-        for ends, transfers in _circuits_of(schedule, list(in_round)).items():
+        circuits = _circuits_of(schedule, list(in_round))
+        if schedule.provisioned and _is_matching(circuits):
+            turn, matching = turn ^ (matching != circuits.keys()), set(circuits)
+            circuits = {((a, turn), (b, turn)): transfers for ((a, _), (b, _)), transfers in circuits.items()}
+        for ends, transfers in circuits.items():
             use = holds.get(ends[0])
             if use is None or use[0] != ends or holds.get(ends[1]) is not use:
                 holds[ends[0]] = holds[ends[1]] = use = (ends, [])
@@ -82,6 +91,10 @@ def _circuits_of(schedule: Schedule, transfers: list[tuple[int, Transfer]]) -> d
                 raise _no_ports(schedule, end[0], peers[end[0]], t.round)
         circuits.setdefault(ends, []).append(number)
     return circuits
+
+
+def _is_matching(circuits: Iterable[Ends]) -> bool:
+    return all(lane == 0 for ends in circuits for _, lane in ends)
 
 
 def _no_ports(schedule: Schedule, position: int, peers: Iterable[int], number: int) -> ConfigError:

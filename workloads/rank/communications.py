@@ -187,7 +187,7 @@ class Communications:
             if self.client_groups and schedule.transfers:
                 uses = self._facts.uses(schedule)
                 in_flight.circuit_client = circuit_client_of(
-                    group, uses, self.rank, self.client_groups, self._next_index
+                    group, uses, self.rank, self.client_groups, self._next_index, in_turn=schedule.provisioned
                 )
         transfers = in_flight.circuit_client.circuits if in_flight.circuit_client is not None else None
         circuits = on_circuits(mine, transfers, in_slots=in_flight.slot_sender is not None)

@@ -209,8 +209,8 @@ def test_a_hierarchical_all_reduce_uses_both_networks(launcher: AgentLauncher, t
     check_transfers(program, [e for e in events if e.get("step") == 0])
 
 
-def circuit_program(names: tuple[str, ...], size: int) -> Program:
-    plans = {name: schedule("all_reduce", RANKS, name) for name in names}
+def circuit_program(names: tuple[str, ...], size: int, *, ahead: bool = False) -> Program:
+    plans = {name: replace(schedule("all_reduce", RANKS, name), provisioned=ahead, lockstep=ahead) for name in names}
     program = collectives(plans, (size,))
     rails = {"world": replace(WORLD["world"], dimension="dp")}
     return follow_circuits(replace(program, groups=rails))
@@ -230,12 +230,12 @@ def test_a_ring_on_circuits_is_never_reconfigured(ocs: Session, launcher: AgentL
 
 
 @pytest.mark.timed
-@pytest.mark.parametrize("delay_s", [0.0, 0.03])
+@pytest.mark.parametrize(("delay_s", "ahead"), [(0.0, False), (0.03, False), (0.03, True)])
 def test_stragglar_on_circuits_takes_a_matching_per_round(
-    ocs: Session, launcher: AgentLauncher, tmp_path: Path, delay_s: float
+    ocs: Session, launcher: AgentLauncher, tmp_path: Path, delay_s: float, ahead: bool
 ) -> None:
-    program = circuit_program(("stragglar",), 700_000)
-    events = run(ocs, launcher, program, 2, name=f"stragglar{delay_s}", delay_s=delay_s)
+    program = circuit_program(("stragglar",), 700_000, ahead=ahead)
+    events = run(ocs, launcher, program, 2, name=f"stragglar{delay_s}{ahead}", delay_s=delay_s)
     assert all(e["wrong"] == 0 for e in events if e.kind == "verified")
     check_transfers(replace(program, groups=WORLD), [e for e in events if e.get("step", 0) == 0])
     waits = [e for e in events if e.kind == "wait"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 from agents.machine_player import played
@@ -20,6 +21,10 @@ from workloads.rank.executor import ReleaseCircuits, RequestCircuits
 from workloads.schedule import Schedule, Transfer
 
 
+def provisioned(plan: Schedule) -> Schedule:
+    return replace(plan, provisioned=True, lockstep=True)
+
+
 def feasible() -> list[Schedule]:
     """Every schedule of the catalog for up to nine positions that two ports can carry."""
     found = []
@@ -29,7 +34,7 @@ def feasible() -> list[Schedule]:
                 with suppress(ConfigError):
                     plan = schedule(kind, n, name)
                     circuit_uses(plan)
-                    found.append(plan)
+                    found += [plan, provisioned(plan)]
     return found
 
 
@@ -67,6 +72,28 @@ def test_stragglar_changes_to_a_matching_in_phase_2() -> None:
     assert all(lane == 0 for use in uses if use not in ring for _, lane in use.ends)
     with_straggler = [use for use in uses if plan.straggler in (use.ends[0][0], use.ends[1][0])]
     assert [use.first for use in with_straggler] == list(range(plan.first_phase, plan.rounds))
+
+
+def test_provisioned_matchings_take_lanes_in_turn_and_rounds_on_the_same_matching_stay() -> None:
+    pairwise = circuit_uses(provisioned(schedule("all_to_all", 8, "pairwise")))
+    assert {(use.first, use.ends[0][1], use.ends[1][1]) for use in pairwise} == {(r, r % 2, r % 2) for r in range(7)}
+    halving = circuit_uses(provisioned(schedule("all_reduce", 8, "recursive-halving-doubling")))
+    lanes = {(use.first, use.last): use.ends[0][1] for use in halving}
+    assert lanes == {(0, 0): 0, (1, 4): 1, (2, 3): 0, (5, 5): 0}, "lane 1 keeps the matching of rounds 1 and 4"
+
+
+def test_a_provisioned_circuit_is_asked_for_when_the_one_before_it_is_up() -> None:
+    group, plan = Group("g", "dp", tuple(range(8))), provisioned(schedule("all_to_all", 8, "pairwise"))
+    client = circuit_client_of(group, circuit_uses(plan), 0, circuit_groups(group, plan), {}, in_turn=True)
+    assert client is not None
+    (first,) = client.begin()
+    transfers = client.acknowledged(first.group, first.index)
+    (second,) = client.release(transfers[0])
+    assert (first.group, second.group) == ("g/0.0-1.0", "g/0.1-2.1"), "on the other lane, while the first is used"
+    over = [message for number in transfers for message in client.over(number)]
+    assert over == [ReleaseCircuits(first.group, 0)], "the third waits until the second is up"
+    (third,) = client.release(client.acknowledged(second.group, second.index)[0])
+    assert third.group == "g/0.0-3.0"
 
 
 def test_a_chain_with_both_directions_is_laid_along_its_positions() -> None:
