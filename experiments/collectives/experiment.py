@@ -112,4 +112,4 @@ class TrialExperiment(RepeatedExperiment[T]):
 
 def _title(trial: Trial) -> str:
     plan, late = trial.schedule, f", {trial.straggler_delay_s:.3g} s late" if trial.straggler_delay_s else ""
-    return f"{plan.algorithm}, {plan.n} ranks, {in_words(trial.bytes)}, {trial.fabric.kind}{late}"
+    return f"{plan.algorithm}, {plan.n} ranks, {in_words(trial.bytes)}, {trial.circuits or trial.fabric.kind}{late}"

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
+from experiments.collectives.experiment import TrialSettings
 from experiments.report import FAITHFUL, Column, Table, off_percent, spread, spread_percent
+from experiments.settings import validated
 from measure.metrics.estimate import Estimate
 from measure.results.estimates import ratio_of
 from measure.results.row import Row
 from railyard.digits import significant
 from railyard.size import in_words
 
+S = TypeVar("S", bound=TrialSettings)
+
+
+def recorded(kind: type[S], values: Mapping[str, Any]) -> S:
+    """The settings of a run, of which a report has the ``values``."""
+    return validated(kind, {key: value for key, value in values.items() if key != "experiment"})
+
 
 def trial_point(row: Row) -> str:
     late = f", {row['straggler_delay_s']:.3g} s late" if row["straggler_delay_s"] else ""
-    return f"{row['algorithm']}, {row['n']} ranks, {in_words(row['bytes'])}, {row['fabric']}{late}"
+    fabric = row.get("circuits") or row["fabric"]
+    return f"{row['algorithm']}, {row['n']} ranks, {in_words(row['bytes'])}, {fabric}{late}"
 
 
 def trial_tables(rows: Sequence[Row]) -> Iterator[Table]:
@@ -38,6 +49,7 @@ def _columns(rows: Sequence[Row]) -> tuple[Column, ...]:
     )
     return (
         Column("algorithm", "algorithm", left=True),
+        Column("circuits", lambda row: row.get("circuits") or None, left=True),
         Column("n", "n", "d"),
         Column("size\nbytes", "bytes", ","),
         Column("reconf.\nms", lambda row: row["reconfiguration_delay_ms"] or None, "g"),
@@ -55,6 +67,8 @@ def _columns(rows: Sequence[Row]) -> tuple[Column, ...]:
         Column("in time\ns", "in_time_s", significant),
         *(after if late else ()),
         Column("bound\ns", "bound_s", significant, wide=True),
+        Column("formula\ns", "formula_s", significant, wide=True),
+        Column("time /\nform.", "over_formula", ".3f"),
         Column("ring\n/ this", over_ring, ".3f"),
         Column("±\n%", over_ring_spread, wide=True),
         Column("busbw\nGb/s", "busbw_gbps", ".4g", wide=True),

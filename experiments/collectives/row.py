@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from experiments.collectives.rounds import after_arrival_s, has_law
 from experiments.collectives.trial import Trial
 from experiments.job_row import JobRow
 from measure.metrics.collective import CollectiveTimes
@@ -26,10 +27,11 @@ class TrialRow(JobRow):
 
     ``time_s`` is from the first rank's arrival at the collective to the last rank's end, ``after_arrival_s`` from the
     last rank's arrival; the two are equal if no rank is late. Bandwidths (nccl-tests) count from the last arrival.
+    ``formula_s`` is the law of circuits that follow the rounds (``experiments.collectives.rounds``).
     """
 
     main: ClassVar[tuple[str, ...]] = ("time_s", "after_arrival_s", "busbw_gbps")
-    given: ClassVar[frozenset[str]] = JobRow.given | {"straggler", "bound_s"}
+    given: ClassVar[frozenset[str]] = JobRow.given | {"straggler", "bound_s", "formula_s"}
 
     study: Annotated[str, "study of the trial; trials of a study are compared"]
     algorithm: Annotated[str, "algorithm of the collective"]
@@ -37,6 +39,7 @@ class TrialRow(JobRow):
     n: Annotated[int, "number of ranks"]
     bytes: Annotated[int, "buffer, in bytes"]
     fabric: Annotated[str, "electrical or ocs"]
+    circuits: Annotated[str, "static, on-demand, provisioned or in-slots; empty on packet switches"] = ""
     port_gbps: Annotated[float, "rate of a port"]
     mtu: Annotated[int, "MTU of the links, in bytes"]
     rounds: Annotated[int, "rounds of the schedule"]
@@ -53,6 +56,8 @@ class TrialRow(JobRow):
     in_time_s: Annotated[float | None, "time of groups without the late rank, of several groups"] = None
     predicted_in_time_s: Annotated[float | None, "the same of the model"] = None
     bound_s: Annotated[float | None, "alpha-beta bound without latency"] = None
+    formula_s: Annotated[float | None, "time after arrival by the formula, on circuits"] = None
+    over_formula: Annotated[float | None, "time after arrival over the formula"] = None
     algbw_gbps: Annotated[float | None, "buffer over time after arrival"] = None
     busbw_gbps: Annotated[float | None, "algorithm bandwidth times the bus factor of nccl-tests"] = None
     background_gbps: Annotated[float | None, "rate of other traffic at the late rank's port"] = None
@@ -65,12 +70,15 @@ class TrialRow(JobRow):
         self.predicted_time_s, self.predicted_after_arrival_s = _typical(trial, scale, times)
         self.predicted_in_time_s = _in_time_s(trial, scale, prediction.events, 1)
         self.bound_s = wire_bound_s(trial)
+        self.formula_s = after_arrival_s(trial) if has_law(trial) else None
 
     def measure(self, trial: Trial, scale: Scale, found: Measured, times: CollectiveTimes) -> None:
         self.take(found)
         metrics = found.metrics
         self.time_s, self.after_arrival_s = _typical(trial, scale, times)
         self.in_time_s = _in_time_s(trial, scale, found.events, found.point.warmup(metrics.steps))
+        if self.after_arrival_s:
+            self.over_formula = self.after_arrival_s / self.formula_s if self.formula_s else None
         if self.after_arrival_s and trial.groups == 1:
             self.algbw_gbps = trial.bytes * (1 + len(trial.then)) * 8 / self.after_arrival_s / 1e9
             self.busbw_gbps = self.algbw_gbps * bus_factor(trial.schedule.kind, trial.schedule.n)
@@ -91,6 +99,7 @@ def described(kind: type[TrialRow], trial: Trial, scale: Scale, seed: int) -> Tr
         n=schedule.n,
         bytes=trial.bytes,
         fabric=trial.fabric.kind,
+        circuits=trial.circuits,
         port_gbps=trial.fabric.port_gbps,
         mtu=trial.fabric.mtu,
         rounds=schedule.rounds,

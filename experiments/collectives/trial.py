@@ -6,7 +6,7 @@ collective. Rates, sizes and times are those of the real system.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
@@ -24,12 +24,14 @@ from topos.rails import RailTopo
 from workloads.agent.config import AgentMode
 from workloads.check import check
 from workloads.collectives.catalog import schedule
-from workloads.collectives.circuits import follow_circuits
+from workloads.collectives.circuits import circuit_uses, follow_circuits
 from workloads.program import Collective, Compute, Dimension, Group, Operation, Program
 from workloads.schedule import Schedule
 from workloads.stragglers.injection import Injection, inject
 
 FabricKind = Literal["electrical", "ocs"]
+CircuitKind = Literal["on-demand", "provisioned"]
+"""Circuits that a round asks for when it begins, or that are set up while the round before it is sent."""
 OCS_PORTS = 2
 """Ports of a rank on an OCS: one sends and the other receives, unless a round pairs the ranks."""
 MODE_OF_FABRIC: dict[FabricKind, AgentMode] = {"electrical": "native", "ocs": "on-demand"}
@@ -148,7 +150,29 @@ class Trial:
     def name(self) -> str:
         """The name of the trial in titles and file names; it leaves delays out."""
         what = f"{self.schedule.algorithm}-{self.schedule.kind.replace('_', '-')}"
-        return f"{what}-{self.schedule.n}-{self.bytes}-{self.fabric.kind}"
+        ahead = "-provisioned" if self.schedule.provisioned else ""
+        return f"{what}-{self.schedule.n}-{self.bytes}-{self.fabric.kind}{ahead}"
+
+    @property
+    def circuits(self) -> str:
+        """How circuits meet the rounds: static, in-slots or a ``CircuitKind``; empty on packet switches."""
+        if self.fabric.kind == "electrical" or self.cycle is not None:
+            return "in-slots" if self.cycle is not None else ""
+        if self.schedule.provisioned:
+            return "provisioned"
+        return "on-demand" if self.policy_name == FOLLOW and _changes(self.schedule) else "static"
+
+    def with_circuits(self, kinds: Collection[CircuitKind]) -> Iterator[Trial]:
+        """The trial with circuits of each of ``kinds``, a rank always having the same bandwidth; once if none changes.
+
+        Provisioned circuits take turns on two ports of half the rate; on demand all of it follows one round.
+        """
+        follows = self.circuits == "on-demand"
+        if not follows or "on-demand" in kinds:
+            yield self
+        if follows and "provisioned" in kinds:
+            plan = replace(self.schedule, provisioned=True, lockstep=True)
+            yield replace(self, schedule=plan, fabric=replace(self.fabric, port_gbps=self.fabric.port_gbps / 2))
 
     @property
     def operation(self) -> str:
@@ -273,3 +297,9 @@ class Trial:
             program = follow_circuits(program)
         check(program)
         return program
+
+
+def _changes(schedule: Schedule) -> bool:
+    """Whether a port has circuits to more than one other port during ``schedule``."""
+    uses = circuit_uses(schedule)
+    return len({end for use in uses for end in use.ends}) < 2 * len(uses)

@@ -64,6 +64,7 @@ POLICIES: Looks = {
     "rotor-fixed": Look("rotor, fixed slots", _VERMILION, "v", (0, (4, 1, 1, 1))),
     "valiant": Look("two hops (Valiant)", _PURPLE, "p", (0, (1, 1))),
     "demand": _DEMAND.named("demand-aware"),
+    "provisioned": Look("provisioned, two lanes", _BLUE, "^", (0, (5, 2))),
     "multi-hop": Look("multi-hop", _BLUE, ">", (0, (6, 1))),
     "phase": Look("phase", _BLUE, "^"),
 }
@@ -81,12 +82,15 @@ BY_FORMULA = Look("rails, authors' formula", _VERMILION, "o")
 
 WRONG = " (wrong rank)"
 """Ending of the name of StragglAR with a wrong prediction."""
+AHEAD = " (provisioned)"
+"""Ending of the name of an algorithm whose circuits are set up a round ahead."""
 ALGORITHMS: Looks = {
     "ring": Look("Ring", _BLUE, "o", size=6.0),
     "recursive-halving-doubling": Look("RHD", _GREEN, "s", (0, (5, 2)), 4.0),
     "straggler-direct": Look("Direct", _PURPLE, "D", (0, (1, 1)), 4.0),
     "stragglar": Look("StragglAR", _VERMILION, "^", (0, (6, 1))),
     "stragglar" + WRONG: Look("StragglAR, wrong rank", _ORANGE, "v", (0, (3, 1, 1, 1))),
+    "stragglar" + AHEAD: Look("StragglAR, provisioned", _GREEN, "v", (0, (4, 1, 1, 1))),
     "bidirectional-ring": Look("two rings", _SKY, "8", (0, (2, 1))),
     "direct": Look("direct", _PURPLE, "d", (0, (1, 2))),
     "allpairs": Look("all pairs", _ORANGE, "<", (0, (4, 2))),

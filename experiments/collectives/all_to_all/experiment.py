@@ -7,6 +7,7 @@ electrical   a packet switch; pairwise exchange, one port for each rank
 rotor        slots of a fixed cycle of matchings, in which each pair has a circuit once
 valiant      the slots of rotor, with each pair's data in two hops over all other ranks (for uneven demand)
 demand       slots computed for the demand
+provisioned  pairwise exchange in matchings that take turns on two ports of half the rate, each set up a round ahead
 multi-hop    a static ring of circuits on which ranks forward data; two ports of half the rate
 ============ =========================================================================================
 """
@@ -37,7 +38,7 @@ from controllers.policies.rotor import RotorPolicy
 from experiments.collectives.all_to_all.formula import at_line_rate
 from experiments.collectives.all_to_all.row import AllToAllRow
 from experiments.collectives.experiment import TrialExperiment, TrialSettings
-from experiments.collectives.trial import Trial, TrialFabric
+from experiments.collectives.trial import FOLLOW, Trial, TrialFabric
 from experiments.experiment import Action
 from experiments.job_point import with_guard
 from experiments.settings import Delay, GuardMs, Mtu, Option, PacketSettings, PortGbps, Sizes
@@ -113,7 +114,7 @@ def _read(path: Path) -> list[list[float]]:
         raise ConfigError(f"must hold numbers only ({error})", source=str(path)) from None
 
 
-Variant = Literal["electrical", "rotor", "valiant", "demand", "multi-hop"]
+Variant = Literal["electrical", "rotor", "valiant", "demand", "provisioned", "multi-hop"]
 Study = Literal["bytes", "ranks", "delay", "slot", "skew", "grid"]
 STUDIES: dict[Study, str] = {
     "bytes": "time against bytes per pair",
@@ -130,6 +131,7 @@ MOST_DEMAND_RANKS = 40
 """The computation of slots for a demand takes time as the fourth power of the ranks: a second for these."""
 SLOT_VARIANTS: tuple[Variant, ...] = ("rotor", "valiant", "demand")
 """The variants with slots."""
+_POLICY_OF: dict[Variant, str] = {"electrical": "", "multi-hop": "opus", "demand": "demand", "provisioned": FOLLOW}
 _AXES: dict[Study, tuple[str, tuple[Any, ...], tuple[Variant, ...]]] = {
     "bytes": ("sizes", (312_500, 625_000, 1_250_000, 2_500_000), ("electrical", "rotor", "multi-hop")),
     "ranks": ("ranks", (4, 8, 16), ("electrical", "rotor", "multi-hop")),
@@ -265,7 +267,7 @@ class AllToAllSettings(TrialSettings):
             self.fabric(variant, n),
             delay_ms / 1e3 if variant != "electrical" else 0.0,
             study=study,
-            policy={"electrical": "", "multi-hop": "opus", "demand": "demand"}.get(variant, "rotor"),
+            policy=_POLICY_OF.get(variant, "rotor"),
             cycle=cycle if in_slots else None,
             dimension="ep",
             tags=(
@@ -284,20 +286,27 @@ class AllToAllSettings(TrialSettings):
         return cover_of_ranks(self.fabric("rotor", n)) if self.cover else ()
 
     def fabric(self, variant: Variant, n: int) -> TrialFabric:
-        share = 0.5 if variant == "multi-hop" else 1.0
+        two_ports = variant in ("multi-hop", "provisioned")
         return TrialFabric(
             "electrical" if variant == "electrical" else "ocs",
             n,
-            port_gbps=self.port_gbps * share,
+            port_gbps=self.port_gbps / (2 if two_ports else 1),
             mtu=self.mtu,
-            circuits=2 if variant == "multi-hop" or self.simplex else 1,
+            circuits=2 if two_ports or self.simplex else 1,
             mesh=self.mesh,
         )
 
     def _schedule(self, variant: Variant, n: int, demand: Demand) -> Schedule:
         weights = whole_numbers(demand) if demand else None
-        if variant in ("electrical", "multi-hop"):
-            found = schedule("all_to_all", n, "pairwise" if variant == "electrical" else "bidirectional-ring")
+        if variant not in SLOT_VARIANTS:
+            if variant == "provisioned" and n & (n - 1):
+                raise ConfigError(
+                    f"rounds of pairwise exchange are matchings for a power of two, not {n}; provisioned circuits take "
+                    "4, 8 or 16 ranks",
+                    key="ranks",
+                )
+            found = schedule("all_to_all", n, "bidirectional-ring" if variant == "multi-hop" else "pairwise")
+            found = replace(found, provisioned=variant == "provisioned", lockstep=variant == "provisioned")
             return replace(found, weights=tuple(w for row in weights for w in row)) if weights else found
         if variant == "valiant":
             check_members("all_to_all", variant, n)

@@ -88,7 +88,7 @@ def _against(column: str, label: str, same: tuple[str, str], levels: Any = None)
     x_scale: Any = "log" if sizes else "linear"
     common = partial(Plot, column, series=_policy, looks=_looks, shortest=2, x_scale=x_scale, levels=levels)
     entries = [
-        style.entry("formula: (n − 1)(D/B + T) in slots, else the wire's bound", **FORMULA),
+        style.entry("formula: (n − 1)(D/B + T) in slots, their own if provisioned, else the wire's bound", **FORMULA),
         style.entry(f"{RATIO_TARGET:g} × formula", linewidth=0.8, linestyle=DOTTED),
     ]
     near: Any = {

@@ -11,6 +11,7 @@ from collections import defaultdict
 from controllers.circuits.rotation import Cycle, Slot
 from controllers.policies.catalog import load_policy
 from controllers.policies.policy import slots_alone
+from experiments.collectives.rounds import after_arrival_s
 from experiments.collectives.trial import WORLD, Trial
 from railyard.errors import ConfigError
 from railyard.scale import Scale, goodput_bytes_per_s
@@ -23,8 +24,11 @@ Sizes = dict[tuple[int, int], float]
 def formula(trial: Trial) -> float:
     """Ideal time of a trial in seconds of the real system.
 
-    In a schedule of two hops all data finishes the first hop before the second begins.
+    Provisioned rounds have their own law (``experiments.collectives.rounds``). In a schedule of two hops all data
+    finishes the first hop before the second begins.
     """
+    if trial.schedule.provisioned:
+        return after_arrival_s(trial)
     if trial.cycle is None:
         return busiest_port_bytes(trial) / goodput_bytes_per_s(trial.fabric.port_gbps, trial.fabric.mtu)
     rate = bytes_per_s(trial)

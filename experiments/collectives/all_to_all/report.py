@@ -7,6 +7,10 @@ from typing import Any
 
 from rich.text import Text
 
+from experiments.collectives.all_to_all.experiment import AllToAllSettings
+from experiments.collectives.all_to_all.formula import formula
+from experiments.collectives.report import recorded
+from experiments.collectives.rounds import crossings
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table, spread, to_nothing
 from measure.results.row import Row
 from railyard.digits import significant
@@ -47,6 +51,7 @@ def _tables(rows: Sequence[Row]) -> Iterator[Table]:
 
 def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Cell]:
     yield from _found(rows)
+    yield from map(Text, crossings(rows, recorded(AllToAllSettings, settings).trials, formula))
     yield from _delivered(rows)
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from rich.console import Console
 
 from experiments.collectives.experiment import TrialExperiment, TrialSettings
 from experiments.collectives.row import TrialRow
-from experiments.collectives.trial import FabricKind, Trial, TrialFabric
+from experiments.collectives.trial import CircuitKind, FabricKind, Trial, TrialFabric
 from experiments.experiment import Action
 from experiments.settings import Delay, Mtu, Option, PortGbps, Sizes
 from railyard.errors import ConfigError
@@ -40,9 +41,20 @@ class TrialFabricSection(Section):
         default=0.1, gt=0, description="rate of a GPU inside its server, in Gb/s"
     )
     mtu: Mtu = ROCE_MTU_BYTES
-    reconfiguration_delay_ms: Annotated[Delay, Option("--reconfiguration-delay", "MS")] = Field(
-        default=0.0, description="reconfiguration delay of the optical switch, in ms"
+    reconfiguration_delay_ms: Annotated[tuple[Delay, ...], Option("--reconfiguration-delay", "MS,...")] = Field(
+        default=(0.0,), min_length=1, description="reconfiguration delays of the optical switch, in ms"
     )
+    circuits: Annotated[tuple[CircuitKind, ...], Option("--circuits")] = Field(
+        default=("on-demand",),
+        min_length=1,
+        description="circuits of a round: set up when it begins, or in turn on two ports of half the rate, each while "
+        "the round before is sent",
+    )
+
+    @field_validator("reconfiguration_delay_ms", mode="before")
+    @classmethod
+    def _one_or_more(cls, value: Any) -> Any:
+        return value if isinstance(value, (list, tuple)) else [value]
 
     def fabric(self, ranks: int) -> TrialFabric:
         return TrialFabric(
@@ -92,10 +104,8 @@ class CollectiveSettings(TrialSettings):
         return found
 
     def trials(self) -> Iterator[Trial]:
-        delay_s = self.fabric.reconfiguration_delay_ms / 1e3
-        for plan in self.schedules():
-            for size in self.sizes:
-                yield Trial(plan, size, self.fabric.fabric(plan.n), delay_s)
+        for plan, size, delay_ms in product(self.schedules(), self.sizes, self.fabric.reconfiguration_delay_ms):
+            yield from Trial(plan, size, self.fabric.fabric(plan.n), delay_ms / 1e3).with_circuits(self.fabric.circuits)
 
 
 def list_algorithms(experiment: Collectives, console: Console) -> int:

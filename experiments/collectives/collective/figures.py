@@ -20,9 +20,9 @@ def time_against_size(rows: Rows) -> Figure | None:
 
 
 def _line(row: Row) -> tuple[str, str]:
-    """The line of a row: its algorithm, and its fabric with the reconfiguration delay."""
+    """The line of a row: its algorithm, and its fabric or circuits with the reconfiguration delay."""
     delay = row["reconfiguration_delay_ms"]
-    return row["algorithm"], row["fabric"] + (f" {delay:g} ms" if delay else "")
+    return row["algorithm"], (row.get("circuits") or row["fabric"]) + (f" {delay:g} ms" if delay else "")
 
 
 def _looks(rows: Rows) -> dict[tuple[str, str], Look]:

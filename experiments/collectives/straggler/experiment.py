@@ -19,7 +19,7 @@ from pydantic import Field, field_validator, model_validator
 from experiments.collectives.experiment import TrialExperiment, TrialSettings
 from experiments.collectives.row import TrialRow
 from experiments.collectives.straggler.law import LAW_ALGORITHMS, StragglerLaw
-from experiments.collectives.trial import FabricKind, Trial, TrialFabric
+from experiments.collectives.trial import CircuitKind, FabricKind, Trial, TrialFabric
 from experiments.repeats import Piece
 from experiments.settings import Delay, Mtu, Option, PortGbps, Sizes
 from measure.published import published
@@ -88,6 +88,12 @@ class StragglerSettings(TrialSettings):
     reconfiguration_delays_ms: tuple[Delay, ...] = Field(
         default=RECONFIGURATIONS_MS, description="reconfiguration delays of the optical switch, in ms"
     )
+    circuits: tuple[CircuitKind, ...] = Field(
+        default=("on-demand", "provisioned"),
+        min_length=1,
+        description="circuits of a round in study reconfiguration: set up when it begins, or in turn on two ports of "
+        "half the rate, each while the round before is sent",
+    )
     inject: Annotated[str | None, Option(metavar="CAUSE")] = Field(
         default=None, description="another cause of lateness, for study injection; help lists the causes"
     )
@@ -146,7 +152,8 @@ class StragglerSettings(TrialSettings):
         algorithms, points = _TABLE[study]
         for point in points(self, n, size):
             for algorithm in algorithms or self.algorithms:
-                yield self._late(algorithm, n, size, study="step" if study == "log" else study, **point)
+                trial = self._late(algorithm, n, size, study="step" if study == "log" else study, **point)
+                yield from trial.with_circuits(self.circuits if study == "reconfiguration" else ("on-demand",))
 
     # ---- shared by the studies -----------------------------------------------------------------------------------
 
@@ -267,12 +274,12 @@ def _groups(e: StragglerSettings, n: int, size: int) -> Points:
 
 
 def _reconfigurations(e: StragglerSettings, n: int, size: int) -> Points:
-    """Packet switches, then circuits that follow the schedule."""
-    delay_s, circuits = e.long_delay_s(n, size), e.fabric_of(n, "ocs")
+    """Packet switches, then circuits that follow the schedule, with first phases over also at half the rate."""
+    delay_s, circuits = 2 * e.long_delay_s(n, size), e.fabric_of(n, "ocs")
     yield {"delay_s": delay_s, "fabric": e.fabric_of(n, "electrical")}
     for change_ms in e.reconfiguration_delays_ms:
-        late_s, change_s = delay_s + (n - 2) * change_ms / 1e3, change_ms / 1e3
-        yield {"delay_s": late_s, "fabric": circuits, "reconfiguration_delay_s": change_s}
+        change_s = change_ms / 1e3
+        yield {"delay_s": delay_s + change_s, "fabric": circuits, "reconfiguration_delay_s": change_s}
 
 
 def _predictions(e: StragglerSettings, n: int, size: int) -> Points:

@@ -22,7 +22,7 @@ from experiments.collectives.straggler.findings import MEASURED, MEASURED_RANKS,
 from experiments.collectives.straggler.law import StragglerLaw
 from measure.figures import style
 from measure.figures.curves import Points, Rows
-from measure.figures.looks import ALGORITHMS, DASHED, DOTTED, GREY, LIGHT, TEXT, WRONG
+from measure.figures.looks import AHEAD, ALGORITHMS, DASHED, DOTTED, GREY, LIGHT, TEXT, WRONG
 from measure.figures.plot import Panel, Plot, figure_of, line, mark_vertical, name_ticks
 from measure.metrics.estimate import crossing, ratios
 from measure.published import published
@@ -72,7 +72,9 @@ def straggler_figures(rows: Rows, laws: Sequence[StragglerLaw] = ()) -> dict[str
 
 
 def series_name(row: Row) -> str:
-    """The name of a row's curve: its algorithm, with a suffix if the wrong rank was predicted on purpose."""
+    """The name of a row's curve: its algorithm, with a suffix for a wrong prediction on purpose or other circuits."""
+    if row.get("circuits") == "provisioned":
+        return f"{row['algorithm']}{AHEAD}"
     words = str(row.get("injection") or "").replace("+", ":").split(":")
     wrong = row["algorithm"] == "stragglar" and "wrong" in (word.strip() for word in words)
     return f"{row['algorithm']}{WRONG}" if wrong else str(row["algorithm"])

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from statistics import fmean
 
 from experiments.collectives.report import same_but_algorithm
+from experiments.collectives.rounds import after_arrival_s, crossings
 from experiments.collectives.straggler.experiment import LOG_RANKS, LOG_SHARE, PAIR, StragglerSettings
 from experiments.report import in_words as estimate_in_words
-from measure.metrics.estimate import Estimate, crossing
+from measure.metrics.estimate import Estimate
 from measure.published import published
 from measure.results.estimates import crossing_of, ratio_of
 from measure.results.row import Row
@@ -28,7 +29,7 @@ def findings(experiment: StragglerSettings, rows: Sequence[Row]) -> Iterator[str
         mine = [r for r in rows if (r["n"], r["bytes"]) == (n, size)]
         yield from _break_even(experiment, n, size, [r for r in mine if r["study"] == "delay"])
         yield from _speedup(experiment, n, size, [r for r in mine if r["study"] in ("delay", "ranks")])
-        yield from _circuits(experiment, n, size, [r for r in mine if r["study"] == "reconfiguration"])
+        yield from _machine_share(n, size, [r for r in mine if r["study"] == "reconfiguration"])
         yield from _detector(n, [r for r in mine if r["study"] == "detector"])
         yield from _steps(experiment, n, size, [r for r in mine if r["study"] == "step"])
         yield from _chosen(n, size, [r for r in mine if r.get("chosen") and not r.get("buckets")])
@@ -36,6 +37,7 @@ def findings(experiment: StragglerSettings, rows: Sequence[Row]) -> Iterator[str
             yield from _gains([r for r in mine if r["study"] == study])
     for n in dict.fromkeys(r["n"] for r in rows):
         yield from _sizes(experiment, [r for r in rows if (r["study"], r["n"]) == ("size", n)])
+    yield from crossings(rows, experiment.trials, after_arrival_s)
     yield from _end_to_end(rows)
 
 
@@ -96,31 +98,17 @@ def _beside(n: int, speedup: float, round_cost: float) -> str:
     return said
 
 
-def _circuits(experiment: StragglerSettings, n: int, size: int, rows: Sequence[Row]) -> Iterator[str]:
-    optical = [r for r in rows if r["fabric"] == "ocs"]
-    by_delay = {
-        a: {r["reconfiguration_delay_ms"]: r["after_arrival_s"] for r in optical if r["algorithm"] == a}
-        for a in ("ring", "stragglar")
-    }
-    delays = sorted(by_delay["ring"].keys() & by_delay["stragglar"].keys())
-    if len(delays) < 2:
-        return
-    gone = crossing(delays, [by_delay["stragglar"][d] for d in delays], [by_delay["ring"][d] for d in delays])
-    law = experiment.law(n, size).critical_reconfiguration_s * 1e3
-    measured = "at none of the measured delays" if gone is None else f"at {gone:.1f} ms"
-    yield (
-        f"{n} ranks, {in_words(size)}: with circuits that follow the rounds, StragglAR loses its gain over a static "
-        f"ring {measured}; law {law:.1f} ms{_machine_share(rows, by_delay['stragglar'])}."
-    )
-
-
-def _machine_share(rows: Sequence[Row], by_delay: dict[float, float]) -> str:
+def _machine_share(n: int, size: int, rows: Sequence[Row]) -> Iterator[str]:
     """The time of this machine for a change of circuits, measured with a reconfiguration delay of 0."""
-    packets = [r for r in rows if r["fabric"] == "electrical" and r["algorithm"] == "stragglar"]
-    if 0.0 not in by_delay or not packets:
-        return ""
-    own_ms = (by_delay[0.0] - packets[0]["after_arrival_s"]) / packets[0]["second_phase_rounds"] * 1e3
-    return f", of which this machine needs {own_ms:.1f} ms for each change"
+    own = [r for r in rows if r["algorithm"] == "stragglar" and not r["reconfiguration_delay_ms"]]
+    packets = [r for r in own if r["fabric"] == "electrical"]
+    follow = [r for r in own if r.get("circuits") == "on-demand"]
+    if packets and follow:
+        own_s = follow[0]["after_arrival_s"] - packets[0]["after_arrival_s"]
+        yield (
+            f"{n} ranks, {in_words(size)}: this machine needs {own_s / follow[0]['second_phase_rounds'] * 1e3:.1f} ms "
+            "for a change of circuits."
+        )
 
 
 def _gains(rows: Sequence[Row]) -> Iterator[str]:

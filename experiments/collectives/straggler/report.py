@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from experiments.collectives.report import trial_point, trial_tables
+from experiments.collectives.report import recorded, trial_point, trial_tables
 from experiments.collectives.straggler.experiment import StragglerSettings
 from experiments.collectives.straggler.findings import findings
 from experiments.collectives.straggler.law import StragglerLaw
 from experiments.report import Drawn, Recorded, Report, to_nothing
-from experiments.settings import validated
 from measure.results.row import Row
 from railyard.scale import goodput_bytes_per_s
 
 
 def laws(rows: Sequence[Row]) -> list[StragglerLaw]:
     """The closed forms, without latency, for every number of ranks and buffer size at which StragglAR was measured."""
-    found = {(row["n"], row["bytes"]): row for row in rows if row["algorithm"] == "stragglar"}
+    found = {
+        (row["n"], row["bytes"]): row
+        for row in rows
+        if row["algorithm"] == "stragglar" and row.get("circuits") != "provisioned"
+    }
     return [
         StragglerLaw(n, size, 0.0, rate, row["second_phase_rounds"], row.get("round_cost", 0.0) * size / rate)
         for (n, size), row in found.items()
@@ -26,8 +29,7 @@ def laws(rows: Sequence[Row]) -> list[StragglerLaw]:
 
 
 def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
-    values = {key: value for key, value in settings.items() if key != "experiment"}
-    yield from findings(validated(StragglerSettings, values), rows)
+    yield from findings(recorded(StragglerSettings, settings), rows)
 
 
 def _figures(recorded: Recorded) -> Iterator[Drawn]:

@@ -1,0 +1,159 @@
+"""Closed forms for a collective whose circuits follow its rounds, and the delays at which one kind overtakes another.
+
+A *stage* is a run of rounds on the same circuits; it takes as long as its longest transfers, one round after the other.
+D is the reconfiguration delay, 0 for a stage whose circuits stand since an earlier stage or step:
+
+- on demand, a stage asks for its circuits when the one before it is over: T = sum (t + D);
+- provisioned, stages take turns on two ports of half the rate, and the circuits of a stage are set up while the one
+  before it is sent: T = D of the first + sum max(t, D of the next) over all stages but the last + t of the last;
+- static circuits serve all rounds: T = sum t.
+
+These follow from the rules of ``workloads.collectives.circuits`` and ``workloads.rank.circuit_client``.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, permutations
+
+from experiments.collectives.trial import OCS_PORTS, Trial
+from measure.metrics.critical import round_bytes
+from measure.metrics.estimate import crossing
+from measure.results.estimates import crossing_of
+from measure.results.row import Row
+from railyard.scale import goodput_bytes_per_s
+from railyard.size import in_words
+from workloads.collectives.circuits import End, Ends, circuit_uses
+from workloads.rank.exchange import elements_of
+from workloads.schedule import Schedule
+
+Law = Callable[[Trial], float]
+"""The time of a trial after the last arrival, in seconds."""
+FOLLOWING = ("on-demand", "in-slots")
+"""Kinds of circuits that are set up when a stage needs them."""
+Kind = tuple[str, str]
+"""Policy or algorithm, and kind of circuits."""
+_LONG_S = 1e6
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Rounds on the same circuits: their time in seconds, and whether other circuits stand there before."""
+
+    first_round: int
+    seconds: float
+    changes: bool
+
+
+def stages(trial: Trial) -> tuple[Stage, ...]:
+    """The stages of a step that is not the first: circuits may stand since the step before."""
+    fabric, plan = trial.fabric, trial.schedule
+    rails, inside = (goodput_bytes_per_s(gbps, fabric.mtu) for gbps in (fabric.port_gbps, fabric.scale_up_gbps))
+    rounds = sorted({t.round for t in plan.transfers if not t.local})
+    sizes = round_bytes(plan, elements_of(trial.bytes), OCS_PORTS)
+    seconds = {r: max(s.scale_out / rails, s.scale_up / inside) for r, s in zip(rounds, sizes, strict=True)}
+    circuits = _circuits_by_round(plan)
+    runs = [(ends, list(run)) for ends, run in groupby(rounds, key=lambda number: circuits[number])]
+    standing: dict[End, Ends] = {}
+    found: list[Stage] = []
+    for ends, run in runs * 2:
+        by_port = {end: pair for pair in ends for end in pair}
+        changes = any(standing.get(end) != pair for end, pair in by_port.items())
+        found.append(Stage(run[0], sum(seconds[number] for number in run), changes))
+        standing |= by_port
+    return tuple(found[len(runs) :])
+
+
+def _circuits_by_round(plan: Schedule) -> dict[int, frozenset[Ends]]:
+    circuits: dict[int, set[Ends]] = defaultdict(set)
+    for use in circuit_uses(plan):
+        for number in use.transfers:
+            circuits[plan.transfers[number].round].add(use.ends)
+    return defaultdict(frozenset, {number: frozenset(ends) for number, ends in circuits.items()})
+
+
+def has_law(trial: Trial) -> bool:
+    """Whether the law gives the time of ``trial``: one collective on circuits, late by no other rank or cause."""
+    plan = trial.schedule
+    one = not (trial.then or plan.pause_s or trial.varies) and trial.groups == 1 and trial.study != "injection"
+    expected = None in (plan.straggler, trial.late_rank) or plan.straggler == trial.late_rank
+    return one and expected and trial.circuits not in ("", "in-slots")
+
+
+def after_arrival_s(trial: Trial) -> float:
+    """The law of a trial whose circuits follow its schedule, from the last rank's arrival on."""
+    early = [stage for stage in stages(trial) if stage.first_round < trial.schedule.first_phase]
+    late = stages(trial)[len(early) :]
+    return max(0.0, _elapsed_s(trial, early) - trial.straggler_delay_s) + _elapsed_s(trial, late)
+
+
+def _elapsed_s(trial: Trial, of: Sequence[Stage]) -> float:
+    dark_s = [trial.reconfiguration_delay_s * stage.changes for stage in of]
+    if not trial.schedule.provisioned:
+        return sum(stage.seconds for stage in of) + sum(dark_s)
+    hidden = zip(of, dark_s[1:], strict=False)
+    return sum(dark_s[:1]) + sum(max(stage.seconds, dark) for stage, dark in hidden) + sum(s.seconds for s in of[-1:])
+
+
+def overtakes_s(law: Law, first: Trial, second: Trial) -> float | None:
+    """The reconfiguration delay from which on ``second`` is faster than ``first`` by their law; None if it never is.
+
+    Laws are straight between the times of stages.
+    """
+    knees = {stage.seconds for trial in (first, second) if trial.cycle is None for stage in stages(trial)}
+    delays = sorted({0.0, *knees, _LONG_S})
+    return crossing(delays, *([law(replace(t, reconfiguration_delay_s=d)) for d in delays] for t in (first, second)))
+
+
+def crossings(rows: Sequence[Row], trials: Callable[[], Iterable[Trial]], law: Law) -> Iterator[str]:
+    """Sentences on the delays from which provisioned and static circuits are faster, measured and by ``law``.
+
+    ``trials`` are those of the settings of ``rows``.
+    """
+    rows = [row for row in rows if row.get("circuits")]
+    found: dict[tuple[str, int, int], dict[Kind, Trial]] = {}
+    for trial in trials() if len({row["reconfiguration_delay_ms"] for row in rows}) > 1 else ():
+        if trial.circuits:
+            name = dict(trial.tags).get("policy", trial.schedule.algorithm)
+            place = found.setdefault((trial.study, trial.schedule.n, trial.bytes), {})
+            place.setdefault((name, trial.circuits), trial)
+    for (study, n, size), kinds in found.items():
+        here = [row for row in rows if (row["study"], row["n"], row["bytes"]) == (study, n, size)]
+        for one, other in _compared(kinds):
+            first, second = ([r for r in here if _kind(r) == kind] for kind in (one, other))
+            if min(len(first), len(second)) > 1:
+                at = crossing_of(first, second, "reconfiguration_delay_ms", "after_arrival_s")
+                measured = _from_on(
+                    None if at is None else at.median, min(r["reconfiguration_delay_ms"] for r in first)
+                )
+                by_law = overtakes_s(law, kinds[one], kinds[other])
+                yield (
+                    f"{n} ranks, {in_words(size)}: {_words(other)} is faster than {_words(one)} at "
+                    f"{measured.format('reconfiguration delays')}; law: at "
+                    f"{_from_on(None if by_law is None else by_law * 1e3, 0.0).format('delays')}."
+                )
+
+
+def _kind(row: Row) -> Kind:
+    return row.get("policy") or row["algorithm"], row["circuits"]
+
+
+def _words(kind: Kind) -> str:
+    name, circuits = kind
+    return name if circuits in (name, "in-slots") else f"{circuits} {name}"
+
+
+def _compared(kinds: Iterable[Kind]) -> Iterator[tuple[Kind, Kind]]:
+    """Circuits that follow with provisioned ones of the same algorithm, and both with static ones."""
+    for one, other in permutations(kinds, 2):
+        ahead = one[1] in FOLLOWING and other[1] == "provisioned" and (one[0] == other[0] or one[1] == "in-slots")
+        if ahead or (one[1] != "static" and other[1] == "static"):
+            yield one, other
+
+
+def _from_on(delay_ms: float | None, least: float) -> str:
+    if delay_ms is None:
+        return "none of the {}"
+    return "all {}" if delay_ms <= least else f"{{}} from {delay_ms:.1f} ms on"
