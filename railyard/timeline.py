@@ -54,6 +54,8 @@ class Event:
     agent    transfer    rank (the receiver), step, op, transfer (number in its schedule), round,
                          chunk, peer, bytes, reduce (interval: first byte to last)
     agent    wait        rank, step, op, group, index, phase (interval: blocked on an ack)
+    agent    roll_call   rank (the caller), step, begun (pieces of the first phase of an eager collective that had
+                         begun when its last member came)
     agent    phase       rank, step, phase, dimension (interval: first operation to last)
     agent    verified    rank, step, op, wrong (number of wrong elements)
     agent    alive       rank, incarnation (the agent sent its first heartbeat to the controller)

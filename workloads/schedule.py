@@ -74,7 +74,8 @@ class Schedule:
     could start a round waits so many real seconds first (the calls and kernels of a round). ``provisioned``: on
     circuits, matchings take turns on the two ports of a position, each set up while the one before it is used
     (``workloads.collectives.circuits``). ``straggler`` and ``first_phase`` (rounds without it) are those of a
-    straggler-aware algorithm.
+    straggler-aware algorithm. ``pieces``: number of pieces of the first phase of an eager algorithm, whose members
+    agree while it runs on who is late (``workloads.rank.roll_call``).
     """
 
     algorithm: str
@@ -93,6 +94,7 @@ class Schedule:
     straggler: int | None = None
     first_phase: int = 0
     weights: tuple[int, ...] = ()
+    pieces: int = 0
 
     @property
     def title(self) -> str:

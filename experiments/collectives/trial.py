@@ -274,6 +274,8 @@ class Trial:
                 f"{plan.algorithm} is made for {n} ranks and the fabric has {self.fabric.ranks}; use --ranks {n}",
                 key="ranks",
             )
+        if plan.pieces and plan.lockstep:
+            raise ConfigError(f"{plan.algorithm} does not run in lock-step; use stragglar", key="lockstep")
         sync = Group(SYNC, "world", tuple(range(n)), domain="front-end")
         groups = {group.name: group for group in (*(part.group for part in parts), sync)}
         compute_s = max(self.compute_s, scale.real_s(SHORTEST_COMPUTE_S))

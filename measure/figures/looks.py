@@ -89,6 +89,7 @@ ALGORITHMS: Looks = {
     "recursive-halving-doubling": Look("RHD", _GREEN, "s", (0, (5, 2)), 4.0),
     "straggler-direct": Look("Direct", _PURPLE, "D", (0, (1, 1)), 4.0),
     "stragglar": Look("StragglAR", _VERMILION, "^", (0, (6, 1))),
+    "stragglar-eager": Look("StragglAR, eager", _BLACK, "*", (0, (4, 1)), 6.0),
     "stragglar" + WRONG: Look("StragglAR, wrong rank", _ORANGE, "v", (0, (3, 1, 1, 1))),
     "stragglar" + AHEAD: Look("StragglAR, provisioned", _GREEN, "v", (0, (4, 1, 1, 1))),
     "bidirectional-ring": Look("two rings", _SKY, "8", (0, (2, 1))),

@@ -41,6 +41,7 @@ from workloads.rank.flows import key_at_peer
 from workloads.rank.in_flight import InFlight
 from workloads.rank.machine import RankMachine
 from workloads.rank.paths import PeerKey, path_at_peer
+from workloads.rank.roll_call import Tell
 from workloads.rank.schedule_facts import ScheduleFacts
 from workloads.rank.slot_sender import LATE_S
 
@@ -167,6 +168,9 @@ class Simulation(Timers):
                 case Announce(path=(_, _, peer, _) as path):
                     key, there = key_at_peer(action.flow, rank), path_at_peer(path, rank)
                     self._execute(peer, self._ranks[peer].credit(key, there, action.last_round, self.now))
+                case Tell(flow, peer, word, number):
+                    told = partial(self._ranks[peer].told, flow, rank, word, number)
+                    self._later(self.costs.alpha_s, lambda now, peer=peer, told=told: self._execute(peer, told(now)))  # type: ignore[misc]
                 case Drain(in_flight):
                     self._end(rank, in_flight)
                 case Pause(seconds=seconds):

@@ -30,7 +30,7 @@ from workloads.collectives.algorithms import (
     tree,
     valiant_all_to_all,
 )
-from workloads.collectives.stragglar import MOST_SEARCHED, stragglar, straggler_direct
+from workloads.collectives.stragglar import MOST_SEARCHED, eager, stragglar, straggler_direct
 from workloads.collectives.verify import verify
 from workloads.program import Collective, Domain, Program
 from workloads.schedule import CollectiveKind, Schedule
@@ -88,6 +88,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     "allpairs": Algorithm(allpairs, ("all_reduce",)),
     "bidirectional-direct": _only_all_to_all(bidirectional_direct_all_to_all),
     "stragglar": Algorithm(stragglar, ("all_reduce",), least=2, straggler=True),
+    "stragglar-eager": Algorithm(eager, ("all_reduce",), least=4),
     "straggler-direct": Algorithm(straggler_direct, ("all_reduce",), least=2, straggler=True),
 }
 
@@ -140,7 +141,7 @@ def check_members(kind: CollectiveKind, algorithm: str, n: int) -> None:
     most, else_ = MOST_MEMBERS, ""
     if kind == "all_to_all" and algorithm in _FORWARDING:
         most = _FORWARDING[algorithm]
-    elif algorithm == "stragglar" and n & (n - 1):
+    elif algorithm in ("stragglar", "stragglar-eager") and n & (n - 1):
         most, else_ = MOST_SEARCHED, f", or a power of two up to {MOST_MEMBERS}"
     if n > most:
         raise ConfigError(

@@ -45,8 +45,14 @@ class CircuitUse:
 def circuit_uses(schedule: Schedule) -> tuple[CircuitUse, ...]:
     """The uses of all circuits in order of their first round.
 
-    Raises ``ConfigError`` where a position needs more than two ports in one round.
+    Raises ``ConfigError`` where a position needs more than two ports in one round, and for an eager schedule.
     """
+    if schedule.pieces:
+        raise ConfigError(
+            f"{schedule.title} finds out as it runs which rank is late, and its circuits have to be known before; use "
+            "packet switches, or stragglar",
+            key="algorithm",
+        )
     uses: list[tuple[Ends, list[int]]] = []
     holds: dict[End, tuple[Ends, list[int]]] = {}
     numbered = sorted(

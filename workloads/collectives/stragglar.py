@@ -22,8 +22,10 @@ search and odd n are our own; it needs fewer rounds than published for n = 12, 1
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from itertools import count
+from math import ceil
 from random import Random
 from typing import Literal
 
@@ -298,6 +300,7 @@ def _senders(ranks: list[int], best: Best) -> list[tuple[int, int]]:
     return [(a, b) for b, a in sender.items()]
 
 
+@cache
 def stragglar(kind: CollectiveKind, n: int, *, straggler: int) -> Schedule:
     """StragglAR for n >= 2 positions, of which ``straggler`` comes late.
 
@@ -308,6 +311,77 @@ def stragglar(kind: CollectiveKind, n: int, *, straggler: int) -> Schedule:
     """
     second = match(n) if n & (n - 1) else spread(n)
     return _in_phases("stragglar", kind, straggler, ring("reduce_scatter", n - 1), second)
+
+
+MOST_LOST = 0.01
+"""What a piece of the first phase of eager StragglAR may cost if it was begun for nothing, as a share of Ring."""
+
+
+def eager_piece_count(n: int, rounds: int) -> int:
+    """Number of pieces of the first phase over ``n`` positions, where the second has ``rounds``.
+
+    T_crit divided by this number is what a piece costs against Ring if nobody is late (without latency).
+    """
+    return ceil(((n - 2 + rounds) / (2 * (n - 1) ** 2 / n) - 1) / MOST_LOST)
+
+
+def eager(kind: CollectiveKind, n: int) -> Schedule:
+    """Eager StragglAR for n >= 4 positions: whichever n - 1 come first begin with the first phase, piece by piece.
+
+    The transfers are those of Ring, to which it comes down where nobody is late.
+    """
+    made = stragglar(kind, n, straggler=n - 1)
+    return replace(
+        ring(kind, n), algorithm="stragglar-eager", pieces=eager_piece_count(n, made.rounds - made.first_phase)
+    )
+
+
+@cache
+def eager_pieces(n: int, straggler: int, pieces: int) -> Schedule:
+    """The first phase of ``stragglar`` in ``pieces``, one after another; not a whole collective.
+
+    Piece p of chunk c is slot c * pieces + p.
+    """
+    made = stragglar("all_reduce", n, straggler=straggler)
+    transfers = tuple(
+        Transfer(piece * made.first_phase + t.round, t.src, t.dst, t.chunk * pieces + piece, t.op)
+        for piece in range(pieces)
+        for t in made.transfers
+        if t.round < made.first_phase
+    )
+    return replace(
+        made,
+        chunks=made.chunks * pieces,
+        owner=tuple(position for position in made.owner for _ in range(pieces)),
+        transfers=transfers,
+        first_phase=pieces * made.first_phase,
+        weights=(1,) * (made.chunks * pieces),
+        pieces=pieces,
+    )
+
+
+@lru_cache(maxsize=64)
+def eager_whole(n: int, straggler: int, pieces: int, begun: int) -> Schedule:
+    """Eager StragglAR whose ``straggler`` came when ``begun`` of the ``pieces`` of the first phase had begun.
+
+    Of each of the n - 1 chunks these pieces are summed as in ``stragglar``, and the rest of the buffer by Ring. Slot
+    3 c is the pieces of chunk c; the next two are what chunks c and c + 1 of Ring have of its rest.
+    """
+    made, rest = stragglar("all_reduce", n, straggler=straggler), ring("all_reduce", n)
+    if begun == pieces:
+        return replace(made, weights=(1,) * made.chunks)  # whose bounds are those of the pieces
+    transfers = [Transfer(t.round, t.src, t.dst, 3 * t.chunk, t.op) for t in made.transfers]
+    for t in rest.transfers:
+        for slot in (3 * t.chunk - 1,) * (t.chunk > 0) + (3 * t.chunk + 1,) * (t.chunk < made.chunks):
+            transfers.append(Transfer(made.rounds + t.round, t.src, t.dst, slot, t.op))
+    left = pieces - begun
+    return replace(
+        made,
+        chunks=3 * made.chunks,
+        owner=tuple(position for chunk, own in enumerate(made.owner) for position in (own, chunk, chunk + 1)),
+        transfers=tuple(transfers),
+        weights=tuple(w for chunk in range(1, n) for w in (n * begun, left * (n - chunk), left * chunk)),
+    )
 
 
 def straggler_direct(kind: CollectiveKind, n: int, *, straggler: int) -> Schedule:

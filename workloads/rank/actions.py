@@ -10,6 +10,7 @@ from workloads.rank.executor import ReleaseCircuits, RequestCircuits, StepEnded
 from workloads.rank.flows import FlowKey
 from workloads.rank.in_flight import InFlight
 from workloads.rank.paths import PeerKey
+from workloads.rank.roll_call import Tell
 from workloads.rank.slot_sender import Moved
 
 
@@ -82,5 +83,5 @@ class Drain:
 
 Message = RequestCircuits | ReleaseCircuits | Moved
 """A message to the controller."""
-Action = SendPart | Announce | OpenPath | Pause | Drain | RunCompute | StepEnded | Message | Event
+Action = SendPart | Announce | Tell | OpenPath | Pause | Drain | RunCompute | StepEnded | Message | Event
 """An action of a rank, or an event for the timeline."""

@@ -12,12 +12,14 @@ rank, and nothing of it is in flight any more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
-from railyard.errors import ControlError
+from railyard.errors import ControlError, VerifyError
 from railyard.scale import Scale
 from railyard.timeline import Event
 from workloads.collectives.catalog import schedule_of
+from workloads.collectives.stragglar import eager_pieces, eager_whole
 from workloads.program import Collective, Communication, Program, Recv, Send
 from workloads.rank.actions import Action, Announce, Drain, OpenPath, Pause, SendPart
 from workloads.rank.circuit_client import circuit_client_of
@@ -25,15 +27,17 @@ from workloads.rank.exchange import (
     ExchangePlans,
     MessagePart,
     Step,
+    collective_exchange,
     elements_of,
     on_circuits,
     recv_exchange,
     send_exchange,
 )
 from workloads.rank.executor import Blocked, ReleaseCircuits, RequestCircuits
-from workloads.rank.flows import FlowKey, flow_names
+from workloads.rank.flows import Flow, FlowKey, flow_names
 from workloads.rank.in_flight import InFlight, SlotMessage, UnexpectedPart
 from workloads.rank.paths import Paths, PeerKey
+from workloads.rank.roll_call import FirstPhase, RollCall, Tell, Word
 from workloads.rank.schedule_facts import ScheduleFacts
 from workloads.rank.slot_sender import SlotSender
 from workloads.rank.tensors import Floats, Layout
@@ -95,6 +99,8 @@ class Communications:
         self.unexpected: dict[FlowKey, dict[int, UnexpectedPart]] = {}
         """Parts that came before their receive, by transfer."""
         self._credits = Credits()
+        self._rolls: dict[Flow, RollCall] = {}
+        """Those that this rank calls."""
         self.client_groups: set[str] = set()
         """The groups of single circuits that collectives request while they run."""
         self.rotating: set[str] = set()
@@ -154,6 +160,8 @@ class Communications:
             if part.ended is not None:
                 in_flight.last_byte = part.ended
                 self._take(in_flight, transfer, part.began, part.ended, now)
+        if in_flight.first_phase is not None:
+            self._tell(Tell(in_flight.flow, max(in_flight.group.members), "ready"), now)
 
     def _load(self, step: int, op: Communication, phase: int, now: float) -> InFlight:
         elements = elements_of(self.scale.emulated_bytes(op.bytes))
@@ -181,6 +189,9 @@ class Communications:
     def _plan(self, in_flight: InFlight, schedule: Schedule) -> None:
         """Set the exchange of a collective, and its circuit client and slot sender if it needs circuits."""
         group = in_flight.group
+        if schedule.pieces:
+            in_flight.first_phase = FirstPhase(late=group.members.index(self.rank))
+            return
         mine = self._facts.transfers(schedule, group.members.index(self.rank))
         if group.domain == "scale-out":
             in_flight.slot_sender = self.slots.get(group.name)
@@ -195,6 +206,10 @@ class Communications:
         in_flight.exchange = self._plans.exchange(schedule, group, elements, frozenset(circuits))
 
     def _check_moved(self, in_flight: InFlight) -> None:
+        first = in_flight.first_phase
+        if first is not None and first.after is not None and first.over(in_flight.exchange, in_flight.unsent):
+            in_flight.first_phase = None
+            self._advance(in_flight, in_flight.go_on(first.after))
         if not in_flight.draining and in_flight.moved:
             in_flight.draining = True
             self._out.append(Drain(in_flight))
@@ -254,6 +269,7 @@ class Communications:
         last = not in_flight.unposted[part.path]
         # The end of one operation may have to wait for bytes of another that uses the same path.
         acknowledged = last or len(self.sending) > 1 or in_flight.in_slots(part) or in_flight.on_circuit(part)
+        acknowledged |= in_flight.first_phase is not None  # which part is the last is not known yet
         path = path or self.path(in_flight, part, incoming=False)
         self._out.append(SendPart(in_flight, part, path, acknowledged, since))
 
@@ -294,8 +310,13 @@ class Communications:
 
     def left(self, in_flight: InFlight, part: MessagePart) -> list[Action]:
         """Process that all bytes of ``part`` have left the port, which is free for the next receiver."""
-        self._advance(in_flight, in_flight.exchange.sent(part.transfer))
+        if part.transfer in in_flight.exchange.awaits_sent:  # not one of a first phase that is over
+            self._left(in_flight, part)
         return self._drain()
+
+    def _left(self, in_flight: InFlight, part: MessagePart) -> None:
+        if in_flight.first_phase is None or in_flight.first_phase.goes_on(part):
+            self._advance(in_flight, in_flight.exchange.sent(part.transfer))
 
     def paused(self, pause: Pause, due: float) -> list[Action]:
         """Begin the round of ``pause``, which ended at ``due``."""
@@ -309,6 +330,69 @@ class Communications:
         self._end_use(in_flight, part, now)
         self._check_moved(in_flight)
         return self._drain()
+
+    # -- eager collectives ---------------------------------------------------------------------------
+
+    def _tell(self, tell: Tell, now: float) -> None:
+        if tell.rank == self.rank:
+            self._hear(tell.flow, self.rank, tell.word, tell.number, now)
+        else:
+            self._out.append(tell)
+
+    def told(self, flow: Flow, rank: int, word: Word, number: int, now: float) -> list[Action]:
+        """Process what ``rank`` tells of the eager collective ``flow``; ``VerifyError`` if it does not run here."""
+        self._hear(flow, rank, word, number, now)
+        return self._drain()
+
+    def _hear(self, flow: Flow, rank: int, word: Word, number: int, now: float) -> None:
+        if word in ("ready", "begun"):
+            members = [*self.program.groups.values()][flow.group].members
+            answers = self._rolls.setdefault(flow, RollCall(flow, members)).take(rank, word, number)
+            if word == "begun" and answers:
+                del self._rolls[flow]
+                self._note("roll_call", now, None, {"step": flow.step, "begun": answers[0].number})
+            for tell in answers:
+                self._tell(tell, now)
+            return
+        in_flight = self.sending.get((flow, -1))
+        if in_flight is None or in_flight.first_phase is None:
+            raise VerifyError(f"rank {self.rank} was told {word!r} of {flow} by rank {rank}, which it has not begun")
+        in_flight.last_progress = now
+        first = in_flight.first_phase
+        if word == "late":
+            self._begin_first_phase(in_flight, number, now)
+        elif word == "stop":
+            first.most = first.begun
+            self._tell(Tell(flow, rank, "begun", first.begun), now)
+        else:
+            self._end_first_phase(in_flight, first, number)
+
+    def _begin_first_phase(self, in_flight: InFlight, late: int, now: float) -> None:
+        assert in_flight.schedule is not None
+        schedule = eager_pieces(in_flight.schedule.n, late, in_flight.schedule.pieces)
+        rounds = schedule.first_phase // schedule.pieces
+        in_flight.first_phase = FirstPhase(late, rounds, schedule.pieces, begun=1)
+        exchange = self._plans.exchange(schedule, in_flight.group, in_flight.elements, frozenset())
+        self._advance(in_flight, in_flight.go_on(exchange), now)
+
+    def _end_first_phase(self, in_flight: InFlight, first: FirstPhase, done: int) -> None:
+        """Begin the pieces that others have begun, but no more; what follows from them comes when they are over."""
+        assert in_flight.schedule is not None
+        pieces, members = in_flight.schedule.pieces, in_flight.group.members
+        whole, me = eager_whole(len(members), first.late, pieces, done), members.index(self.rank)
+        before = (pieces - 1) * whole.first_phase
+        """Rounds of all pieces but one: rounds and transfers are numbered as if all pieces had been done."""
+        mine = [
+            (before * (len(members) - 1) + number, replace(t, round=before + t.round))
+            for number, t in enumerate(whole.transfers)
+            if me in (t.src, t.dst) and t.round >= whole.first_phase
+        ]
+        first.after, first.most = collective_exchange(whole, members, self.rank, in_flight.elements, mine), done
+        in_flight.unsent -= (pieces - done) * first.rounds
+        held, first.held = first.held, []
+        for part in held:
+            self._left(in_flight, part)
+        self._check_moved(in_flight)
 
     # -- receiving ---------------------------------------------------------------------------------
 

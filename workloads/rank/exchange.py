@@ -296,6 +296,13 @@ class _Builder:
             self.exchange.node(("announce", run[-1][0]), [self.exchange.beginning(part.transfer) for part in before])
             before = [part for part, _ in run]
 
+    def piece_by_piece(self, rounds: int) -> None:
+        """Begin each piece of ``rounds`` rounds when the middle of the one before has left: two keep the port busy."""
+        first = [node for part, node in self.sends if part.round % rounds == 0]
+        middle = [part.transfer for part, _ in self.sends if part.round % rounds == (rounds - 1) // 2]
+        for (before, node), transfer in zip(pairwise(first), middle, strict=False):
+            self.exchange.follow(node, [before, self.exchange.departure(transfer)])
+
     def lock_step(self, circuits: Collection[int], *, pauses: bool) -> None:
         """Delay everything of a round, announcements included, until all earlier rounds (and its pause) are over."""
         round_starts: dict[int, int] = {}
@@ -344,6 +351,9 @@ def collective_exchange(
         builder.round(number, by_round[number])
     if schedule.lockstep:
         builder.lock_step(circuits, pauses=schedule.pause_s > 0)
+    elif schedule.pieces and schedule.first_phase:
+        builder.announce_at_once(part for part, _ in builder.receives)
+        builder.piece_by_piece(schedule.first_phase // schedule.pieces)
     elif schedule.one_port and not circuits:
         builder.one_at_a_time()
     else:

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 from workloads.program import Collective, Communication, Group
 from workloads.rank.circuit_client import CircuitClient
-from workloads.rank.exchange import Exchange, MessagePart, elements_of
+from workloads.rank.exchange import Exchange, MessagePart, Step, elements_of
 from workloads.rank.executor import NO_PHASE
 from workloads.rank.flows import Flow, FlowKey
 from workloads.rank.paths import PeerKey
+from workloads.rank.roll_call import FirstPhase
 from workloads.rank.slot_sender import SlotSender
 from workloads.rank.tensors import Floats, Layout
 from workloads.schedule import Schedule
@@ -47,6 +48,8 @@ class InFlight:
     schedule: Schedule | None = None
     circuit_client: CircuitClient | None = None
     slot_sender: SlotSender[SlotMessage] | None = None
+    first_phase: FirstPhase | None = None
+    """That of an eager collective, until it is over."""
     buffer: Floats | None = None
     """The values of the communication (None where only their number matters)."""
     add: Callable[[Floats, Floats], object] = add_floats
@@ -89,7 +92,8 @@ class InFlight:
     def moved(self) -> bool:
         """Whether every part has arrived, all outgoing data was taken from this rank, and no circuit is held."""
         return (
-            self.unsent == 0
+            self.first_phase is None
+            and self.unsent == 0
             and self.exchange.received_all
             and (self.circuit_client is None or self.circuit_client.finished)
         )
@@ -143,6 +147,13 @@ class InFlight:
     def in_slots(self, part: MessagePart) -> bool:
         """Whether ``part`` waits for the slot in which its peer is connected."""
         return self.slot_sender is not None and not part.scale_up
+
+    def go_on(self, exchange: Exchange) -> list[Step]:
+        """Go on with another exchange, of which nothing has begun; the first steps of it."""
+        self.exchange = exchange
+        self.unsent = len(exchange.outgoing)
+        self.unposted = Counter(part.path for part in exchange.outgoing)
+        return exchange.begin()
 
     # -- values ------------------------------------------------------------------------------------
 

@@ -73,7 +73,7 @@ class StragglerSettings(TrialSettings):
         default=("delay",), min_length=1, description="studies to measure"
     )
     algorithms: Annotated[tuple[str, ...], Option("--algorithms", "NAME,...")] = Field(
-        default=LAW_ALGORITHMS,
+        default=LAW_ALGORITHMS[:-1],
         min_length=1,
         description="algorithms of the collective; auto is ring below the break-even delay, else stragglar",
     )

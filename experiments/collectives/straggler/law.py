@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from railyard.errors import ConfigError
+from workloads.collectives.stragglar import eager_piece_count
 
-LAW_ALGORITHMS = ("ring", "recursive-halving-doubling", "straggler-direct", "stragglar")
+LAW_ALGORITHMS = ("ring", "recursive-halving-doubling", "straggler-direct", "stragglar", "stragglar-eager")
 """The algorithms with a closed form, by their names in the catalog."""
 _ROUNDS = {5: 6, 6: 7, 7: 8, 9: 11, 10: 12, 11: 13, 12: 15, 14: 17, 18: 21, 20: 24, 24: 27}
 """Rounds of the second phase if n is no power of two: even n as in StragglAR, odd n as in our extension."""
@@ -149,7 +150,32 @@ class StragglerLaw:
             return max(0.0, self.direct_first_phase_s - delay_s) + self.direct_s
         if algorithm == "stragglar":
             return max(0.0, self.first_phase_s - delay_s) + self.second_phase_s
+        if algorithm == "stragglar-eager":
+            return self.eager_s(delay_s)
         raise ConfigError(f"the law knows {', '.join(LAW_ALGORITHMS)}, not {algorithm}", key="algorithm")
+
+    def eager_share(self, delay_s: float) -> float:
+        """Share of the buffer whose first phase eager StragglAR has begun ``delay_s`` after all but one rank came.
+
+        A piece of n - 2 rounds begins when the middle one of the piece before has left. As the rounds of the two take
+        turns, that is half a piece and one round before the end of that piece; the first piece begins at once.
+        """
+        pieces = eager_piece_count(self.n, self.rounds)
+        ahead = 0.5 + 1 / (self.n - 2)
+        return min(1.0, (1 + math.floor(delay_s / self.first_phase_s * pieces + ahead)) / pieces)
+
+    def eager_s(self, delay_s: float) -> float:
+        """Time of eager StragglAR from the arrival of the last rank, whichever it is, ``delay_s`` after the one before.
+
+        The pieces that have begun are finished, since none may be given up, and take the second phase; the rest of the
+        buffer takes Ring. Derived here: with T the delay, s the share begun, and T_RS, P and R the times of the first
+        phase, the second and Ring, it is max(0, s T_RS - T) + s P + (1 - s) R. So it falls from R + T_crit / pieces
+        for T = 0 to P for T >= T_RS, and never has to know T: where StragglAR has a break-even, a delay below it is
+        already of use. It is the least of all when the first phase is given up at T: s = T / T_RS.
+        """
+        share = self.eager_share(delay_s)
+        left_s = max(0.0, share * self.first_phase_s - delay_s)
+        return left_s + share * self.second_phase_s + (1 - share) * self.ring_s
 
     def total_s(self, algorithm: str, delay_s: float, second_s: float = 0.0) -> float:
         """Time from the arrival of the other ranks to the end.

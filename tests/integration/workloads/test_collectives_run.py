@@ -31,6 +31,7 @@ from workloads.schedule import Schedule
 pytestmark = pytest.mark.root
 
 RANKS = 8
+EAGER = "stragglar-eager"
 SIZES = (4, 1000, 100_001)
 WORLD = {"world": Group("world", "world", tuple(range(RANKS)))}
 PATIENCE_S = 120
@@ -72,9 +73,9 @@ def run(
 
 
 def catalog() -> Iterator[tuple[str, Schedule]]:
-    """Everything the catalog can do for eight ranks."""
+    """Everything the catalog can do for eight ranks, but for what is decided while it runs."""
     for name, algorithm in ALGORITHMS.items():
-        for kind in algorithm.kinds:
+        for kind in algorithm.kinds if name != EAGER else ():
             try:
                 yield name, schedule(kind, RANKS, name)
             except ConfigError:
@@ -141,6 +142,28 @@ def test_in_lock_step_nobody_begins_a_round_before_the_one_before_is_over(
         for before, after in pairwise(mine):
             if before["round"] < after["round"]:
                 assert before.end is not None and before.end + pauses[after["op"]] <= after.t
+
+
+@pytest.mark.beside
+def test_eager_members_find_out_who_is_late(launcher: AgentLauncher) -> None:
+    """Nobody, the first rank and the last one are late, in some steps long enough for the whole first phase."""
+    topo = RailTopo(servers=RANKS, gpus=1, ports=1, fabric="electrical", rate_mbps=50, front_end=True)
+    plan, late = schedule("all_reduce", RANKS, EAGER), {0: (0.0, 0.1, 0.0, 1.0), RANKS - 1: (0.0, 0.0, 0.1, 0.0)}
+    operations = tuple(
+        (
+            Compute(0, "late", 0.01, (), late.get(rank, ())),
+            Collective(1, "eager", "all_reduce", "world", 1_000_001, (0,), EAGER),
+        )
+        for rank in range(RANKS)
+    )
+    with Session(VERIFIED, topo) as session:
+        events = run(session, launcher, Program("late", operations, WORLD, {EAGER: plan}), steps=4)
+    verified = [e for e in events if e.kind == "verified"]
+    assert len(verified) == 4 * RANKS and all(e["wrong"] == 0 for e in verified)
+    early, *_, whole = [e["begun"] for e in sorted(events, key=lambda e: e.t) if e.kind == "roll_call"]
+    assert early < whole == plan.pieces
+    before = {e["rank"] for e in events if e.kind == "transfer" and e["step"] == 3 and e["round"] < RANKS - 2}
+    assert before == set(range(1, RANKS)), "in the last step rank 0 is late, which nobody was told"
 
 
 @pytest.mark.timed

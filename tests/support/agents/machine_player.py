@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from workloads.agent.config import AgentConfig, AgentMode
 from workloads.agent.transport.payload import Values
 from workloads.collectives.circuits import follow_circuits
 from workloads.phases import phases
-from workloads.program import Collective, Group, Program, Send
+from workloads.program import Collective, Compute, Group, Program, Send
 from workloads.rank.actions import Action, Announce, Drain, Message, OpenPath, RunCompute, SendPart
 from workloads.rank.exchange import MessagePart
 from workloads.rank.executor import ReleaseCircuits, RequestCircuits, StepEnded
@@ -36,6 +36,7 @@ from workloads.rank.flows import key_at_peer
 from workloads.rank.in_flight import InFlight
 from workloads.rank.machine import RankMachine
 from workloads.rank.paths import PeerKey, path_at_peer
+from workloads.rank.roll_call import Tell
 from workloads.rank.slot_sender import Moved
 from workloads.rank.tensors import Floats
 from workloads.schedule import Schedule
@@ -79,6 +80,8 @@ class Player:
         self._todo: list[Callable[[], None]] = []
         self._wires: dict[tuple[int, PeerKey], deque[OnWire]] = defaultdict(deque)
         self._said: dict[int, deque[Message]] = defaultdict(deque)
+        self._lines: dict[tuple[int, int], deque[Tell]] = defaultdict(deque)
+        """What one rank tells another of an eager collective."""
         self._told: dict[int, deque[Ack]] = defaultdict(deque)
         self._unacknowledged: dict[int, int] = defaultdict(int)
         """Messages of a communication that the peers have not acknowledged, by its identity."""
@@ -141,6 +144,9 @@ class Player:
         for wire in self._wires.values():
             if wire and self._may_receive(wire[0]):
                 yield lambda wire=wire: self._move(wire)  # type: ignore[misc]
+        for (rank, peer), lines in self._lines.items():
+            if lines:
+                yield lambda rank=rank, peer=peer, lines=lines: self._tell(rank, peer, lines.popleft())  # type: ignore[misc]
         for rank, said in self._said.items():
             if said:
                 yield lambda rank=rank, said=said: self._control(self._answer(rank, said.popleft()))  # type: ignore[misc]
@@ -162,6 +168,8 @@ class Player:
                     self._wires[rank, path].append(OnWire(rank, in_flight, part, path, values))
                 case Announce():
                     self._todo.append(lambda action=action: self._credit(rank, action))  # type: ignore[misc]
+                case Tell():
+                    self._lines[rank, action.rank].append(action)
                 case Drain(in_flight):
                     assert all(self._noticed[rank, path] for path in in_flight.opened), "its end would come late"
                     self._todo.append(lambda in_flight=in_flight: self._drain(rank, in_flight))  # type: ignore[misc]
@@ -183,6 +191,9 @@ class Player:
         peer = action.path[2]
         key, path = key_at_peer(action.flow, rank), path_at_peer(action.path, rank)
         self._execute(peer, self.machines[peer].credit(key, path, action.last_round, self.now))
+
+    def _tell(self, rank: int, peer: int, action: Tell) -> None:
+        self._execute(peer, self.machines[peer].told(action.flow, rank, action.word, action.number, self.now))
 
     def _may_receive(self, message: OnWire) -> bool:
         """Whether the receiver has come to the collective; only in slots may a sender be ahead of it."""
@@ -277,10 +288,25 @@ class Player:
                     raise AssertionError(action)
 
 
-def played(made: Schedule, size_bytes: int, seed: int, *, steps: int = 1, on_circuits: bool = False) -> Player:
-    """A player that has played ``made`` on packet switches, or on circuits that follow it; every sum was right."""
+def played(
+    made: Schedule,
+    size_bytes: int,
+    seed: int,
+    *,
+    steps: int = 1,
+    on_circuits: bool = False,
+    late: tuple[int, int] = (0, 0),
+) -> Player:
+    """A player that has played ``made`` on packet switches, or on circuits that follow it; every sum was right.
+
+    ``late``: a rank, and the number of computes that it has before.
+    """
+    rank, computes = late
+    before = tuple(Compute(number, "late", 1e-3) for number in range(computes))
     op = Collective(0, "own", made.kind, "g", size_bytes, (), made.algorithm)
-    program = Program("own", ((op,),) * made.n, {"g": Group("g", "dp", tuple(range(made.n)))}, {made.algorithm: made})
+    last = replace(op, id=computes, deps=(computes - 1,)) if computes else op
+    operations = tuple((*before, last) if position == rank else (op,) for position in range(made.n))
+    program = Program("own", operations, {"g": Group("g", "dp", tuple(range(made.n)))}, {made.algorithm: made})
     program = follow_circuits(program) if on_circuits else program
     fabric = planned(RailTopo(servers=made.n, gpus=1, ports=2, fabric="ocs" if on_circuits else "electrical"))
     mode: AgentMode

@@ -35,6 +35,7 @@ from workloads.rank.flows import Flow, FlowKey, flow_names
 from workloads.rank.in_flight import InFlight, UnexpectedPart
 from workloads.rank.machine import RankMachine
 from workloads.rank.paths import PeerKey, keys_at
+from workloads.rank.roll_call import WORDS, Tell, Word
 from workloads.rank.schedule_facts import ScheduleFacts
 from workloads.rank.tensors import Layout
 
@@ -60,7 +61,7 @@ class ReceiveMatcher:
     def may_receive(self, connection: PeerConnection, header: Header) -> bool:
         """Whether a message may be received now; in slots, a message of a peer that is ahead has to wait."""
         rotating = self._machine.rotating
-        if not rotating or header.kind == "ready" or header.flow.point_to_point:
+        if not rotating or header.kind != "data" or header.flow.point_to_point:
             return True
         return self.key(connection, header) in self._machine.receiving or self._group(header) not in rotating
 
@@ -82,6 +83,13 @@ class ReceiveMatcher:
                 f"{part.peer} on another path or in another length"
             )
         return in_flight, part
+
+    def word(self, connection: PeerConnection, header: Header) -> Word:
+        """What a peer tells; ``VerifyError`` if the word is unknown, or not about a group of both ranks."""
+        group = self._config.program.groups.get(self._group(header))
+        if header.length >= len(WORDS) or group is None or connection.peer not in group.members:
+            raise VerifyError(f"misdelivered: {self._describe(connection, header)}, which tells it nothing")
+        return WORDS[header.length]
 
     def keep_unexpected(self, connection: PeerConnection, header: Header, now: float) -> memoryview | None:
         """Buffer for a payload whose receive has not begun; ``VerifyError`` if the program has no such receive."""
@@ -276,6 +284,10 @@ class Outbox:
         header = Header("ready", action.in_flight.flow, action.last_round, round(action.not_before * 1e6))
         self._send(action.in_flight, action.path, Outgoing(header.pack(), _NO_PAYLOAD))
 
+    def tell(self, action: Tell) -> None:
+        header = Header("told", action.flow, action.number, WORDS.index(action.word))
+        self._queue(action.path, Outgoing(header.pack(), _NO_PAYLOAD))
+
     def post(self, action: SendPart) -> None:
         in_flight, part, path = action.in_flight, action.part, action.path
         if in_flight.first_byte is None:
@@ -296,6 +308,9 @@ class Outbox:
     def _send(self, in_flight: InFlight, path: PeerKey, message: Outgoing) -> None:
         in_flight.lanes.add(path[1])
         in_flight.paths.add(path)
+        self._queue(path, message)
+
+    def _queue(self, path: PeerKey, message: Outgoing) -> None:
         connection = self.open(path)
         if connection is None:
             self._unopened.setdefault(path, []).append(message)
@@ -354,6 +369,8 @@ class CommEngine:
                 self._outbox.post(action)
             elif isinstance(action, Announce):
                 self._outbox.announce(action)
+            elif isinstance(action, Tell):
+                self._outbox.tell(action)
             elif isinstance(action, OpenPath):
                 self._outbox.open(action.path)
             elif isinstance(action, Pause):
@@ -422,7 +439,7 @@ class CommEngine:
 
     def expect(self, connection: PeerConnection, header: Header) -> memoryview | None:
         """Where the payload goes; ``VerifyError`` if this rank does not await it from there."""
-        if header.kind == "ready":
+        if header.kind != "data":
             return None
         now = self._began[connection.key] = self._timers.now
         match = self._matcher.find(connection, header)
@@ -441,6 +458,10 @@ class CommEngine:
         if header.kind == "data":
             key, began = self._matcher.key(connection, header), self._began[connection.key]
             self.execute(self.machine.arrived(key, header.transfer, began, now, receive_time(connection.control)))
+            return
+        if header.kind == "told":
+            word = self._matcher.word(connection, header)
+            self.execute(self.machine.told(header.flow, connection.peer, word, header.transfer, now))
             return
         wait = header.length / 1e6 - now
         if wait > 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from railyard.errors import VerifyError
 from workloads.rank.flows import Flow
@@ -18,15 +18,16 @@ _LAYOUT = struct.Struct("!IBBHIIIQ")
 HEADER_BYTES = _LAYOUT.size
 MAGIC = 0x52594131
 
-Kind = Literal["data", "ready"]
-_KINDS: tuple[Kind, ...] = ("data", "ready")
+Kind = Literal["data", "ready", "told"]
+_KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Header(NamedTuple):
-    """Header of a ``data`` message (``length`` payload bytes of ``transfer``) or of a ``ready`` message.
+    """Header of a ``data`` message (``length`` payload bytes of ``transfer``) or of a message without payload.
 
     A ``ready`` message says that the receiver has posted ``flow`` and takes, on this path, everything up to the round
-    given in the field ``transfer``, from the time given in the field ``length`` (monotonic microseconds) on.
+    given in the field ``transfer``, from the time given in the field ``length`` (monotonic microseconds) on. A ``told``
+    message has a number in ``transfer`` and in ``length`` the number of its word (``workloads.rank.roll_call``).
     """
 
     kind: Kind

@@ -6,13 +6,14 @@ from collections import Counter
 from typing import Literal
 
 import pytest
+from agents.machine_player import played
 from call_count import count_calls
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from railyard.errors import VerifyError
 from workloads.collectives.catalog import schedule
-from workloads.collectives.stragglar import FOUND, search, stragglar
+from workloads.collectives.stragglar import FOUND, eager_pieces, eager_whole, search, stragglar
 from workloads.collectives.verify import verify
 from workloads.schedule import Schedule, Transfer
 
@@ -161,3 +162,39 @@ def test_the_attempts_that_are_known_are_those_that_a_search_finds(n: int) -> No
 
 def test_every_number_of_ranks_that_is_no_power_of_two_was_searched() -> None:
     assert sorted(FOUND) == [n for n in range(3, 64) if n & (n - 1)]
+
+
+@given(n=st.integers(4, 12), elements=st.integers(1, 5000), data=st.data())
+@settings(deadline=None)
+def test_eager_wherever_it_is_cut_is_an_all_reduce_that_goes_on_from_its_pieces(
+    n: int, elements: int, data: st.DataObject
+) -> None:
+    pieces = schedule("all_reduce", n, "stragglar-eager").pieces
+    late, begun = data.draw(st.integers(0, n - 1)), data.draw(st.integers(1, pieces))
+    first, whole = eager_pieces(n, late, pieces), eager_whole(n, late, pieces, begun)
+    verify(whole)
+    check_ports(first)
+    assert not any(late in (t.src, t.dst) for t in first.transfers)
+    small, large = first.chunk_bounds(elements), whole.chunk_bounds(elements)
+    slots = whole.chunks // (n - 1)
+    for chunk in range(n - 1):
+        start, end = small[chunk * pieces][0], small[chunk * pieces + begun - 1][1]
+        assert large[slots * chunk] == (start, end), "what was begun is one chunk of the second phase"
+
+
+@pytest.mark.parametrize("n", [4, 8, 16, 64])
+def test_a_piece_that_was_begun_for_nothing_costs_a_hundredth_of_ring(n: int) -> None:
+    made, ring = schedule("all_reduce", n, "stragglar"), 2 * (n - 1) / n
+    critical = made.rounds / (n - 1) - ring
+    pieces = schedule("all_reduce", n, "stragglar-eager").pieces
+    assert critical / pieces <= 0.01 * ring < critical / max(1, pieces - 1) or pieces == 1
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_eager_sums_are_right_whoever_is_late_and_whenever(seed: int) -> None:
+    """In two steps; what members hear and what leaves them comes in any order."""
+    n, late = 4 + seed % 5, (seed % 4, (0, 10, 40, 200)[seed // 6])
+    made = schedule("all_reduce", n, "stragglar-eager")
+    player = played(made, (4, 200, 4004)[seed % 3], seed, steps=2, late=late)
+    begun = [event["begun"] for event in player.events if event.kind == "roll_call"]
+    assert len(begun) == 2 and all(0 < count <= made.pieces for count in begun)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.collectives.straggler.experiment import StragglerRow, Stragglers, StragglerSettings
 from experiments.collectives.straggler.law import LAW_ALGORITHMS, StragglerLaw, second_phase_rounds
 from measure.metrics.estimate import crossing
 from measure.published import published
@@ -166,3 +167,28 @@ def test_crossing_counts_the_last_and_needs_a_win_at_the_end() -> None:
     assert crossing([0.0, 1.0, 2.0, 3.0], [1.0, 1.0, 1.0, 1.0], [0.0, 2.0, 2.0, 0.0]) == pytest.approx(2.5)
     assert crossing([1.0, 2.0], [3.0, 3.0], [2.0, 2.0]) == 1.0
     assert crossing([], [], []) is None
+
+
+@pytest.mark.parametrize("n", [4, 6, 8, 16])
+def test_eager_needs_no_delay_to_be_as_fast_as_ring_and_every_delay_helps(n: int) -> None:
+    law = in_wires(n)
+    delays = [law.first_phase_s * k / 200 for k in range(300)]
+    assert max(law.eager_s(delay) for delay in delays) <= 1.011 * law.ring_s
+    for delay in delays:
+        best = min(law.ring_s, law.after_arrival_s("stragglar", delay))
+        assert law.total_s("stragglar-eager", delay) <= 1.011 * (delay + best)
+    assert law.eager_share(0.0) < 0.05 and law.eager_share(law.first_phase_s) == 1.0
+    assert law.eager_s(law.first_phase_s) == pytest.approx(law.second_phase_s)
+
+
+@pytest.mark.parametrize("late", [0, 3, 7])
+@pytest.mark.parametrize("share", [0.0, 0.23, 0.6, 1.0, 1.25])
+def test_eager_in_the_model_follows_its_law_whoever_is_late(late: int, share: float) -> None:
+    settings = StragglerSettings(algorithms=("stragglar-eager",), straggler=late, iterations=1)
+    law = settings.law(8, settings.size_of(8)[0])
+    delay_s = share * law.first_phase_s
+    (row,) = Stragglers(settings.model_copy(update={"delays_ms": (delay_s * 1e3,)})).predict()
+    assert isinstance(row, StragglerRow) and row.predicted_time_s is not None
+    assert row.predicted_time_s == pytest.approx(law.total_s("stragglar-eager", delay_s), rel=0.01)
+    assert row.predicted_time_s <= 1.02 * law.total_s("ring", delay_s)
+    assert row.predicted_early_share == pytest.approx(law.eager_share(delay_s), abs=0.05)
