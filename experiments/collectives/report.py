@@ -59,6 +59,7 @@ def _columns(rows: Sequence[Row]) -> tuple[Column, ...]:
         Column("buckets", "buckets", "d"),
         Column("groups", "groups", "d"),
         Column("chosen", "chosen", left=True, wide=True),
+        Column("early\nshare", "early_share", ".2f"),
         Column("time\ns", "time_s", significant),
         spread("time_s", wide=True),
         Column("model\ns", "predicted_time_s", significant),

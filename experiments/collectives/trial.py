@@ -275,7 +275,10 @@ class Trial:
                 key="ranks",
             )
         if plan.pieces and plan.lockstep:
-            raise ConfigError(f"{plan.algorithm} does not run in lock-step; use stragglar", key="lockstep")
+            raise ConfigError(
+                f"{plan.algorithm} does not run in lock-step, nor with a cost of a round; use stragglar",
+                key="algorithms",
+            )
         sync = Group(SYNC, "world", tuple(range(n)), domain="front-end")
         groups = {group.name: group for group in (*(part.group for part in parts), sync)}
         compute_s = max(self.compute_s, scale.real_s(SHORTEST_COMPUTE_S))

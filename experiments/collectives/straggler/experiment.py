@@ -10,7 +10,7 @@ cause of lateness). Source of the system: StragglAR, arXiv 2505.23523.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
@@ -18,21 +18,24 @@ from pydantic import Field, field_validator, model_validator
 
 from experiments.collectives.experiment import TrialExperiment, TrialSettings
 from experiments.collectives.row import TrialRow
-from experiments.collectives.straggler.law import LAW_ALGORITHMS, StragglerLaw
+from experiments.collectives.straggler.law import PAPER_ALGORITHMS, StragglerLaw
 from experiments.collectives.trial import CircuitKind, FabricKind, Trial, TrialFabric
 from experiments.repeats import Piece
 from experiments.settings import Delay, Mtu, Option, PortGbps, Sizes
 from measure.published import published
 from measure.results.row import MeasuredRow
 from railyard.errors import ConfigError
-from railyard.scale import ROCE_MTU_BYTES, goodput_bytes_per_s
+from railyard.scale import ROCE_MTU_BYTES, Scale, goodput_bytes_per_s
 from workloads.collectives.catalog import schedule
 from workloads.schedule import Schedule
 from workloads.stragglers.detector import AUTO, Detector, choose
 from workloads.stragglers.injection import INJECTIONS, parse_injection
 
 if TYPE_CHECKING:
-    from experiments.runner import Runner
+    from experiments.runner import Measured, Runner
+    from measure.metrics.collective import CollectiveTimes
+    from measure.model.prediction import Prediction
+    from railyard.timeline import Event
 
 Study = Literal[
     "delay", "ranks", "size", "reconfiguration", "prediction", "detector", "step", "injection", "buckets", "two",
@@ -73,7 +76,7 @@ class StragglerSettings(TrialSettings):
         default=("delay",), min_length=1, description="studies to measure"
     )
     algorithms: Annotated[tuple[str, ...], Option("--algorithms", "NAME,...")] = Field(
-        default=LAW_ALGORITHMS[:-1],
+        default=PAPER_ALGORITHMS,
         min_length=1,
         description="algorithms of the collective; auto is ring below the break-even delay, else stragglar",
     )
@@ -212,16 +215,18 @@ class StragglerSettings(TrialSettings):
             plan = replace(plan, algorithm=AUTO)
             tags.append(("chosen", "/".join(dict.fromkeys(names))))
         late, fabric = changes.get("injection"), changes.get("fabric", self.fabric_of(n))
-        second = late.second if late is not None and "+" not in late.text else None
-        fixed = fabric.kind == "electrical" and (late is None or second is not None)
+        alone = late if late is not None and "+" not in late.text else None
+        second, wrong = (alone.second, alone.wrong) if alone is not None else (None, False)
+        fixed = fabric.kind == "electrical" and (late is None or second is not None or wrong)
         if fixed and all(map(law.knows, names)):
             across_s = law.across_s(changes["groups"]) if "groups" in changes else 0.0
-            tags.append(("law_s", law.buckets_s(names, delay_s, second.seconds if second else 0.0) + across_s))
+            own_s = law.buckets_s(names, delay_s, second.seconds if second else 0.0)
+            tags.append(("law_s", law.wrong_s(delay_s, names[0]) if wrong else own_s + across_s))
         return self.trial(plan, size, delay_s, **changes, then=tuple(then), tags=tuple(tags))
 
     def _costly(self, plan: Schedule, law: StragglerLaw) -> Schedule:
         """The schedule with the pauses that ``alpha_ms`` and ``round_cost`` ask for."""
-        cost_s = law.alpha_s + (law.round_s if plan.algorithm == "stragglar" else 0.0)
+        cost_s = law.alpha_s + (law.round_s if plan.algorithm.startswith("stragglar") else 0.0)
         return replace(plan, lockstep=True, pause_s=cost_s) if cost_s else plan
 
     def trial(self, plan: Schedule, size: int, delay_s: float, **changes: Any) -> Trial:
@@ -366,8 +371,24 @@ class StragglerRow(TrialRow):
     alpha_ms: Annotated[float, "latency of a round of every algorithm"] = 0.0
     round_cost: Annotated[float, "cost of a round of StragglAR, in times of the buffer on a link"] = 0.0
     chosen: Annotated[str | None, "algorithm that auto chose for the expected delay"] = None
+    early_share: Annotated[float | None, "share of the buffer that stragglar-eager began before all were there"] = None
+    predicted_early_share: Annotated[float | None, "the same of the model"] = None
     step: Annotated[int | None, "number of the step, in study detector"] = None
     right: Annotated[bool | None, "whether the detector predicted the late rank"] = None
+
+    def predict(self, trial: Trial, scale: Scale, prediction: Prediction) -> None:
+        super().predict(trial, scale, prediction)
+        self.predicted_early_share = _early_share(trial, prediction.events, 1)
+
+    def measure(self, trial: Trial, scale: Scale, found: Measured, times: CollectiveTimes) -> None:
+        super().measure(trial, scale, found, times)
+        self.early_share = _early_share(trial, found.events, found.point.warmup(found.metrics.steps))
+
+
+def _early_share(trial: Trial, events: Iterable[Event], warmup_steps: int) -> float | None:
+    """Mean share of the pieces of the first phase that were begun; None where it is not eager."""
+    begun = [event["begun"] for event in events if event.kind == "roll_call" and event["step"] >= warmup_steps]
+    return sum(begun) / len(begun) / trial.schedule.pieces if begun else None
 
 
 class Stragglers(TrialExperiment[StragglerSettings]):

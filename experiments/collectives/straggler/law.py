@@ -15,8 +15,11 @@ from dataclasses import dataclass
 from railyard.errors import ConfigError
 from workloads.collectives.stragglar import eager_piece_count
 
-LAW_ALGORITHMS = ("ring", "recursive-halving-doubling", "straggler-direct", "stragglar", "stragglar-eager")
-"""The algorithms with a closed form, by their names in the catalog."""
+PAPER_ALGORITHMS = ("ring", "recursive-halving-doubling", "straggler-direct", "stragglar")
+"""The algorithms that the paper compares, by their names in the catalog."""
+EAGER = "stragglar-eager"
+LAW_ALGORITHMS = (*PAPER_ALGORITHMS, EAGER)
+"""The algorithms with a closed form."""
 _ROUNDS = {5: 6, 6: 7, 7: 8, 9: 11, 10: 12, 11: 13, 12: 15, 14: 17, 18: 21, 20: 24, 24: 27}
 """Rounds of the second phase if n is no power of two: even n as in StragglAR, odd n as in our extension."""
 
@@ -150,19 +153,21 @@ class StragglerLaw:
             return max(0.0, self.direct_first_phase_s - delay_s) + self.direct_s
         if algorithm == "stragglar":
             return max(0.0, self.first_phase_s - delay_s) + self.second_phase_s
-        if algorithm == "stragglar-eager":
+        if algorithm == EAGER:
             return self.eager_s(delay_s)
         raise ConfigError(f"the law knows {', '.join(LAW_ALGORITHMS)}, not {algorithm}", key="algorithm")
 
     def eager_share(self, delay_s: float) -> float:
         """Share of the buffer whose first phase eager StragglAR has begun ``delay_s`` after all but one rank came.
 
-        A piece of n - 2 rounds begins when the middle one of the piece before has left. As the rounds of the two take
-        turns, that is half a piece and one round before the end of that piece; the first piece begins at once.
+        A piece of n - 2 rounds begins when the middle one of the piece before has left. The first begins at once, and
+        the second half a piece later. From then on the rounds of two take turns: a piece begins half a piece and one
+        round before the end of the one before.
         """
         pieces = eager_piece_count(self.n, self.rounds)
-        ahead = 0.5 + 1 / (self.n - 2)
-        return min(1.0, (1 + math.floor(delay_s / self.first_phase_s * pieces + ahead)) / pieces)
+        sent = delay_s / self.first_phase_s * pieces
+        begun = 1 + math.floor(sent + 0.5 + 1 / (self.n - 2)) if sent >= 0.5 else 1
+        return min(1.0, begun / pieces)
 
     def eager_s(self, delay_s: float) -> float:
         """Time of eager StragglAR from the arrival of the last rank, whichever it is, ``delay_s`` after the one before.
@@ -208,9 +213,9 @@ class StragglerLaw:
         own_s = right * self.total_s("stragglar", delay_s) + (1 - right) * self.wrong_s(delay_s)
         return ring_step_s / (ring_step_s - self.total_s("ring", delay_s) + own_s) - 1
 
-    def wrong_s(self, delay_s: float) -> float:
-        """Total time of StragglAR if another rank than the predicted one is late: both phases follow the delay."""
-        return delay_s + self.first_phase_s + self.second_phase_s
+    def wrong_s(self, delay_s: float, algorithm: str = "stragglar") -> float:
+        """Total time if another rank than the predicted one is late: all phases follow the delay, unless eager."""
+        return self.total_s(EAGER, delay_s) if algorithm == EAGER else delay_s + self.total_s(algorithm, 0.0)
 
 
 def _ring_s(n: int, wire_s: float, alpha_s: float) -> float:

@@ -305,7 +305,9 @@ def played(
     before = tuple(Compute(number, "late", 1e-3) for number in range(computes))
     op = Collective(0, "own", made.kind, "g", size_bytes, (), made.algorithm)
     last = replace(op, id=computes, deps=(computes - 1,)) if computes else op
-    operations = tuple((*before, last) if position == rank else (op,) for position in range(made.n))
+    operations: tuple[tuple[Compute | Collective, ...], ...] = tuple(
+        (*before, last) if position == rank else (op,) for position in range(made.n)
+    )
     program = Program("own", operations, {"g": Group("g", "dp", tuple(range(made.n)))}, {made.algorithm: made})
     program = follow_circuits(program) if on_circuits else program
     fabric = planned(RailTopo(servers=made.n, gpus=1, ports=2, fabric="ocs" if on_circuits else "electrical"))

