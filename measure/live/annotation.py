@@ -24,6 +24,7 @@ from workloads.agent.transport.message import HEADER_BYTES, Header
 from workloads.collectives.catalog import schedule_of
 from workloads.program import Collective, Group, Program
 from workloads.rank.flows import Flow
+from workloads.rank.roll_call import WORDS
 
 _ETHERNET = 1
 _INBOUND, _OUTBOUND = 1, 2
@@ -228,7 +229,7 @@ def _comments(place: StreamSpan, names: Names) -> list[str]:
 def _bytes(message: StreamMessage, place: StreamSpan) -> str:
     """Text for the bytes of the message in the packet, counted from 0, both ends included."""
     first, last = max(place.start, message.body), min(place.end, message.end) - 1
-    if message.header.kind == "ready":
+    if message.header.kind != "data":
         return ""
     if first > last:
         return f", header of {message.header.length} bytes"
@@ -261,6 +262,9 @@ class Names:
         if header.kind == "ready":
             rounds = "" if flow.point_to_point else f", up to round {header.transfer}"
             return f"{what}: {src} is ready to receive from {dst}{rounds}"
+        if header.kind == "told":
+            word = WORDS[header.length] if header.length < len(WORDS) else "nothing"
+            return f"{what}: {src} tells {dst} {word} {header.transfer}"
         if op is None:
             return f"{what}: {src} -> {dst}"
         return f"{what}, transfer {header.transfer}: " + self._transfer(op, group, header.transfer)
@@ -276,7 +280,10 @@ class Names:
         return known[flow.sequence] if flow.sequence < len(known) else None
 
     def _transfer(self, op: Collective, group: Group, number: int) -> str:
-        transfers = schedule_of(self._program, op).transfers
+        schedule = schedule_of(self._program, op)
+        if schedule.pieces:
+            return "of a schedule on which its members agree as it runs"
+        transfers = schedule.transfers
         if number >= len(transfers):
             return f"beyond the {len(transfers)} transfers of its schedule"
         t = transfers[number]

@@ -43,7 +43,7 @@ class RollCall:
         self._begun: list[int] = []
 
     def take(self, rank: int, word: Word, number: int) -> list[Tell]:
-        """What to tell the members after ``rank`` has said that it is ``ready``, or how many pieces it has begun."""
+        """Process that ``rank`` is ``ready``, or the ``number`` of pieces it has ``begun``; returns the answers."""
         others = len(self._members) - 1
         if word == "begun":
             self._begun.append(number)

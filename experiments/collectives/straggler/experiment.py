@@ -18,7 +18,7 @@ from pydantic import Field, field_validator, model_validator
 
 from experiments.collectives.experiment import TrialExperiment, TrialSettings
 from experiments.collectives.row import TrialRow
-from experiments.collectives.straggler.law import PAPER_ALGORITHMS, StragglerLaw
+from experiments.collectives.straggler.law import EAGER, PAPER_ALGORITHMS, StragglerLaw
 from experiments.collectives.trial import CircuitKind, FabricKind, Trial, TrialFabric
 from experiments.repeats import Piece
 from experiments.settings import Delay, Mtu, Option, PortGbps, Sizes
@@ -154,7 +154,8 @@ class StragglerSettings(TrialSettings):
         """The trials of a line of ``_TABLE``: every algorithm at every point."""
         algorithms, points = _TABLE[study]
         for point in points(self, n, size):
-            for algorithm in algorithms or self.algorithms:
+            eager = (EAGER,) if study in ("prediction", "two") and EAGER in self.algorithms else ()
+            for algorithm in (*algorithms, *eager) or self.algorithms:
                 trial = self._late(algorithm, n, size, study="step" if study == "log" else study, **point)
                 yield from trial.with_circuits(self.circuits if study == "reconfiguration" else ("on-demand",))
 

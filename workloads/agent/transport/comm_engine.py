@@ -85,7 +85,7 @@ class ReceiveMatcher:
         return in_flight, part
 
     def word(self, connection: PeerConnection, header: Header) -> Word:
-        """What a peer tells; ``VerifyError`` if the word is unknown, or not about a group of both ranks."""
+        """The word of a ``told`` message; ``VerifyError`` if it is unknown, or not about a group of both ranks."""
         group = self._config.program.groups.get(self._group(header))
         if header.length >= len(WORDS) or group is None or connection.peer not in group.members:
             raise VerifyError(f"misdelivered: {self._describe(connection, header)}, which tells it nothing")
