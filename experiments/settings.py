@@ -293,8 +293,28 @@ GuardMs = Annotated[
 ]
 Mtu = Annotated[int, Option("--mtu", "BYTES"), Field(ge=1280, le=9000, description="MTU of the links, in bytes")]
 PortGbps = Annotated[float, Option("--port-gbps", "GBPS"), Field(gt=0, le=10000, description="rate of a port, in Gb/s")]
+GateLoss = Annotated[float, Field(ge=0, allow_inf_nan=False, description="loss of a gate, in dB")]
+LossBudget = Annotated[
+    float | None,
+    Field(ge=0, allow_inf_nan=False, description="the most that a path on a mesh may lose, in dB (default any loss)"),
+]
 
 _S = TypeVar("_S", bound=Section)
+
+
+def most_gates(budget_db: float | None, gate_loss_db: float) -> int | None:
+    """The gates that light can cross on a loss budget; None for any number.
+
+    ``ConfigError`` for a budget below the loss of one gate.
+    """
+    if budget_db is None or not gate_loss_db:
+        return None
+    most = int(budget_db / gate_loss_db + 1e-9)
+    if not most:
+        raise ConfigError(
+            f"of {budget_db:g} dB is below the loss of one gate, {gate_loss_db:g} dB; give more", key="loss_budget_db"
+        )
+    return most
 
 
 def validated(

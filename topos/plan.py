@@ -44,13 +44,15 @@ class MeshPlan:
     """The programmable photonic mesh of ``width`` x ``height`` hexagons inside an optical switch (``topos.mesh``).
 
     ``ports[i]`` is the mesh port behind the i-th port of the switch. ``gate_latency_us`` is the latency of one gate in
-    emulated microseconds: the latency in the real system times the time scale.
+    emulated microseconds: the latency in the real system times the time scale. ``most_gates`` is the most gates that a
+    path may cross before its light is lost; None for any number.
     """
 
     width: int
     height: int
     ports: tuple[int, ...]
     gate_latency_us: float = 0.0
+    most_gates: int | None = None
 
 
 @dataclass(frozen=True)

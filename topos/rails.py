@@ -33,7 +33,7 @@ from topos.plan import MeshPlan
 
 CHOOSE = "choose"
 _WRITTEN = re.compile(r"([0-9]{1,4})x([0-9]{1,4})(?:@(.+))?")
-_MOST_LATENCY_US = 1e6
+_MOST_LATENCY_US, _MOST_GATES = 1e6, 100_000
 
 
 ChoosePorts = Callable[[Mesh, int], tuple[int, ...]]
@@ -41,7 +41,11 @@ ChoosePorts = Callable[[Mesh, int], tuple[int, ...]]
 
 
 def mesh_plan(
-    value: object, ports: int, gate_latency_us: object, choose_ports: ChoosePorts | None = None
+    value: object,
+    ports: int,
+    gate_latency_us: object,
+    choose_ports: ChoosePorts | None = None,
+    most_gates: object = None,
 ) -> MeshPlan | None:
     """The mesh that option ``value`` gives for a switch of ``ports`` ports; None where the value is None or ``none``.
 
@@ -50,9 +54,10 @@ def mesh_plan(
     ``gate_latency_us`` is in microseconds. Raises ``ConfigError`` naming the option.
     """
     latency_us = number("gate_latency_us", gate_latency_us, 0, _MOST_LATENCY_US, "microseconds")
+    most = None if most_gates is None else whole("most_gates", most_gates, 1, _MOST_GATES)
     if value is None or str(value).lower() in ("", "none"):
-        if latency_us:
-            raise ConfigError("needs a mesh; name one, as in mesh=5x5", key="gate_latency_us")
+        for key in (["gate_latency_us"] if latency_us else []) + (["most_gates"] if most else []):
+            raise ConfigError("needs a mesh; name one, as in mesh=5x5", key=key)
         return None
     written = _WRITTEN.fullmatch(str(value))
     if written is None:
@@ -61,7 +66,7 @@ def mesh_plan(
         )
     try:
         mesh = Mesh.of(int(written[1]), int(written[2]))
-        return MeshPlan(mesh.width, mesh.height, _ports(mesh, ports, written[3], choose_ports), latency_us)
+        return MeshPlan(mesh.width, mesh.height, _ports(mesh, ports, written[3], choose_ports), latency_us, most)
     except ConfigError as error:
         raise ConfigError(str(error), key="mesh") from None
 
@@ -155,6 +160,7 @@ class RailTopo(FabricTopo):
     - ``mesh``: the programmable photonic mesh inside every rail of an ``ocs`` fabric, which limits its matchings
       (``7x3``: ports evenly spaced; ``7x3@0/5/11/16``: these ports; ``7x3@choose``: ports that ``choose_ports`` finds
       for an all-to-all); ``gate_latency_us``: latency of one gate of it, in emulated microseconds;
+      ``most_gates``: the most gates that a path of it may cross (more would lose its light);
     - ``spare_servers``: how many of the servers, the last ones, are kept free to replace failed ones.
 
     Raises ``ConfigError`` naming the option for a fabric that cannot be built.
@@ -177,6 +183,7 @@ class RailTopo(FabricTopo):
         mesh: str | None = None,
         gate_latency_us: float = 0.0,
         choose_ports: ChoosePorts | None = None,
+        most_gates: int | None = None,
         delay_ms: float = 0.0,
         jitter_ms: float = 0.0,
         loss: float = 0.0,
@@ -198,7 +205,7 @@ class RailTopo(FabricTopo):
         share = 2 / ONE_SHOT_PORTS if fabric == "one-shot" else 1.0
         self.lane_rates = _lane_rates(lane_rates, self.ports_per_gpu, rate("rate_mbps", rate_mbps), share)
         self.slow = _slow_links(slow, self.servers * self.gpus)
-        self.mesh = mesh_plan(mesh, self.servers * self.ports_per_gpu, gate_latency_us, choose_ports)
+        self.mesh = mesh_plan(mesh, self.servers * self.ports_per_gpu, gate_latency_us, choose_ports, most_gates)
         if self.mesh is not None and self.fabric != "ocs":
             raise ConfigError(f"needs fabric=ocs; leave it out with fabric={fabric}", key="mesh")
         self._add_hosts()

@@ -114,6 +114,11 @@ class MeshLayouts:
                     f"with these gates the light of port {port} comes out at {where}; set other states, or list {port} "
                     f"as blocked{'' if far is None else ' too'}"
                 )
+            if len(light.gates) > (self.plan.most_gates or inf):
+                raise CircuitError(
+                    f"with these gates the light of port {port} crosses {len(light.gates)} gates, and is lost after "
+                    f"{self.plan.most_gates}; set other states, or list ports {port} and {far} as blocked"
+                )
             circuits.append(Circuit(port, far))
             if self.behind[port] < light.port_out:
                 paths[self.behind[port], light.port_out] = light.gates
@@ -161,7 +166,7 @@ class MeshLayouts:
         key = after, frozenset(kept.items())
         if self._unfound.get(key, 0.0) >= search_s:
             return None
-        routed = route(self.mesh, map(self._pair, after), fixed=kept, time_s=search_s)
+        routed = route(self.mesh, map(self._pair, after), fixed=kept, most=self.plan.most_gates, time_s=search_s)
         if routed is None:
             if len(self._unfound) >= MAX_MATCHINGS:
                 self._unfound.clear()
@@ -179,7 +184,7 @@ class MeshLayouts:
             return layout
         from controllers.mesh.exact import route_exact  # here, because it loads a solver that is rarely needed
 
-        found = route_exact(self.mesh, map(self._pair, after), time_s=PROOF_S)
+        found = route_exact(self.mesh, map(self._pair, after), most=self.plan.most_gates, time_s=PROOF_S)
         if isinstance(found, Routed):
             return self._keep(after, found)
         proved = isinstance(found, Infeasible)
@@ -199,7 +204,8 @@ class MeshLayouts:
         """The reason why ``after`` is refused and what would work, in one sentence."""
         size = f"{self.plan.width}x{self.plan.height}"
         circuits = " ".join(map(str, after))
-        switch = f"the mesh of {self.name} ({size})"
+        most = "" if self.plan.most_gates is None else f", paths of at most {self.plan.most_gates} gates"
+        switch = f"the mesh of {self.name} ({size}{most})"
         if proved:
             problem = f"{switch} cannot carry {circuits} at once (proved{self._proof(after)})"
         else:
@@ -221,5 +227,5 @@ class MeshLayouts:
     def _suggestion(self, after: Matching) -> str:
         """A circuit whose removal makes the others possible, as part of an error; empty if there is none."""
         circuits = {self._pair(circuit): circuit for circuit in sorted(after, reverse=True)}
-        found = without_one(self.mesh, list(circuits), time_s=HINT_S)
+        found = without_one(self.mesh, list(circuits), most=self.plan.most_gates, time_s=HINT_S)
         return "" if found is None else f"without {circuits[found]} it works, and "

@@ -73,11 +73,13 @@ def route(
     return None
 
 
-def without_one(mesh: Mesh, pairs: Sequence[Pair], *, seed: int = 0, time_s: float) -> Pair | None:
+def without_one(
+    mesh: Mesh, pairs: Sequence[Pair], *, most: int | None = None, seed: int = 0, time_s: float
+) -> Pair | None:
     """The first of ``pairs`` without which the others can be laid; None if none is found in ``time_s`` seconds each."""
     for pair in pairs:
         rest = [other for other in pairs if other != pair]
-        if rest and route(mesh, rest, seed=seed, time_s=time_s) is not None:
+        if rest and route(mesh, rest, most=most, seed=seed, time_s=time_s) is not None:
             return pair
     return None
 

@@ -62,6 +62,11 @@ class TrialFabric:
     """Number of ports of a rank on an OCS."""
     mesh: str = ""
     """Size of the photonic mesh that serves as OCS, in the notation of ``topos.rails`` (``5x5``); empty for none."""
+    gate_latency_us: float = 0.0
+    most_gates: int | None = None
+    """The latency of a gate of the mesh on the emulated wire, and the most gates that a path may cross."""
+    link_delay_ms: float = 0.0
+    """The delay of each link of the rails when they come up."""
 
     @property
     def ports_per_rank(self) -> int:
@@ -86,7 +91,8 @@ class TrialFabric:
         if self.gpus_per_server > 1:
             options |= {"scale_up": True, "scale_up_mbps": scale.emulated_mbps(self.scale_up_gbps)}
         if self.mesh and self.kind == "ocs":
-            options |= {"mesh": self.mesh, "choose_ports": choose_ports}
+            options |= {"mesh": self.mesh, "choose_ports": choose_ports, "most_gates": self.most_gates}
+            options |= {"gate_latency_us": self.gate_latency_us, "delay_ms": self.link_delay_ms}
         return options | ({"slow": self.slow} if self.slow else {})
 
     def topology(self, scale: Scale) -> RailTopo:

@@ -29,7 +29,7 @@ from controllers.mesh.ports import choose
 from controllers.mesh.switch import STATES
 from experiments.experiment import Experiment
 from experiments.mesh.row import MeshRow
-from experiments.settings import Option, Settings
+from experiments.settings import GateLoss, LossBudget, Option, Settings, most_gates
 from measure.results.row import Row
 from railyard.errors import CircuitError, ConfigError
 from topos.mesh import Mesh, evenly_spaced
@@ -77,8 +77,9 @@ class MeshStudy(Settings):
         default=10.0, gt=0, le=86_400, description="time limit for each matching, or for a whole cover, in s"
     )
     seed: int = Field(default=0, ge=0, description="seed of payloads and of all that is drawn")
-    gate_loss_db: float = Field(default=0.5, ge=0, allow_inf_nan=False, description="loss of a gate, in dB")
+    gate_loss_db: GateLoss = 0.5
     gate_latency_ps: float = Field(default=10.0, ge=0, allow_inf_nan=False, description="latency of a gate, in ps")
+    loss_budget_db: LossBudget = None
     draw: Annotated[Path | None, Option(metavar="FILE")] = Field(
         default=None,
         description=f"file for a figure of the mesh with a panel for each matching ({' or '.join(FORMS)})",
@@ -120,6 +121,7 @@ class MeshStudy(Settings):
                     raise ConfigError(f"port {port} is listed twice; name each port once", key="ports")
         if self.choose and (isinstance(self.ports, tuple) or self.matching is not None):
             raise ConfigError("searches for ports, but the ports are named; leave out one of the two", key="choose")
+        assert self.most_gates != 0  # checks the budget
         if self.cover:
             self._check_cover()
         elif self.matching is not None:
@@ -131,6 +133,11 @@ class MeshStudy(Settings):
         count = 1 if self.matching is not None else len(one_factorization(self.n))
         if self.only is not None and self.only not in range(count):
             raise ConfigError(f"there is no matching {self.only}; use 0 to {count - 1}", key="only")
+
+    @property
+    def most_gates(self) -> int | None:
+        """The most gates that a path may cross; ``ConfigError`` for a budget below the loss of one gate."""
+        return most_gates(self.loss_budget_db, self.gate_loss_db)
 
     def _check_cover(self) -> None:
         evenly_spaced(self.mesh, self.n)
@@ -276,7 +283,7 @@ def answers(study: MeshStudy, used: Used) -> Iterator[MeshRow]:
 
 def covered_by(study: MeshStudy, used: Used) -> Cover:
     """The cover of the ports in use; ``CircuitError`` if nothing can be joined, or a pair got no answer in time."""
-    found = cover(study.mesh, used.ports, seed=study.seed, time_s=study.time_s)
+    found = cover(study.mesh, used.ports, most=study.most_gates, seed=study.seed, time_s=study.time_s)
     if found.unlaid or not found.matchings:
         a, b = (found.unlaid or found.apart)[0]
         why = "neither a path nor the proof that there is none was found in time" if found.unlaid else "proved"
@@ -298,10 +305,11 @@ def search(study: MeshStudy, pairs: Sequence[Pair]) -> Routed | Infeasible | Non
     if dead_end(study.mesh, pairs):
         return Infeasible(tuple(pairs))
     if not study.exact:
-        return route(study.mesh, pairs, seed=study.seed, time_s=study.time_s)
+        return route(study.mesh, pairs, most=study.most_gates, seed=study.seed, time_s=study.time_s)
     until = time.monotonic() + study.time_s
-    hint = route(study.mesh, pairs, seed=study.seed, time_s=min(FAST_S, FAST_SHARE * study.time_s))
-    return route_exact(study.mesh, pairs, time_s=max(0.01, until - time.monotonic()), hint=hint) or hint
+    most, fast_s = study.most_gates, min(FAST_S, FAST_SHARE * study.time_s)
+    hint = route(study.mesh, pairs, most=most, seed=study.seed, time_s=fast_s)
+    return route_exact(study.mesh, pairs, most=most, time_s=max(0.01, until - time.monotonic()), hint=hint) or hint
 
 
 def what_works(study: MeshStudy, found: Sequence[MeshRow]) -> str:
@@ -318,6 +326,8 @@ def what_works(study: MeshStudy, found: Sequence[MeshRow]) -> str:
     first = min(missing, key=lambda answer: answer.routable is None)
     more = f" (nor for {len(missing) - 1} others)" if len(missing) > 1 else ""
     shown = f"{some_pairs(first.pairs, ', ')}{more} on a mesh of {study.width} x {study.height}"
+    if study.most_gates is not None:
+        shown += f" with at most {study.most_gates} gates a path"
     if first.routable is None:
         return f"no route was found for {shown} in {study.time_s:g} s, which proves nothing; {_try(study)}"
     pairs = [(a, b) for a, b in first.pairs]
@@ -339,8 +349,10 @@ def _try(study: MeshStudy) -> str:
 
 
 def _instead(study: MeshStudy, pairs: Sequence[Pair]) -> str:
-    without = without_one(study.mesh, pairs[::-1], seed=study.seed, time_s=WITHOUT_S)
+    without = without_one(study.mesh, pairs[::-1], most=study.most_gates, seed=study.seed, time_s=WITHOUT_S)
     found = [] if without is None else [f"without {without[0]}-{without[1]} there is one"]
+    if study.most_gates is not None:
+        return ", and ".join([*found, "a larger --loss-budget may do"])
     for n in range(2 * len(pairs), 1, -2):
         share = 1.0 if n == 2 * len(pairs) else FEWER_SHARE
         if chosen := choice(study.mesh, n, study.seed, share * study.time_s):

@@ -18,13 +18,13 @@ import csv
 import io
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from random import Random
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 from rich.console import Console
@@ -36,12 +36,26 @@ from controllers.mesh.cover import cover
 from controllers.policies.policy import slots_alone
 from controllers.policies.rotor import RotorPolicy
 from experiments.collectives.all_to_all.formula import at_line_rate
+from experiments.collectives.all_to_all.routes import ROUTE, RouteRow, RouteTrial, measure_routes, rows_of
 from experiments.collectives.all_to_all.row import AllToAllRow
 from experiments.collectives.experiment import TrialExperiment, TrialSettings
 from experiments.collectives.trial import FOLLOW, Trial, TrialFabric
 from experiments.experiment import Action
 from experiments.job_point import with_guard
-from experiments.settings import Delay, GuardMs, Mtu, Option, PacketSettings, PortGbps, Sizes
+from experiments.repeats import Piece
+from experiments.settings import (
+    Delay,
+    GateLoss,
+    GuardMs,
+    LossBudget,
+    Mtu,
+    Option,
+    PacketSettings,
+    PortGbps,
+    Sizes,
+    most_gates,
+)
+from measure.results.row import MeasuredRow
 from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, shortened
 from railyard.reading import read_text
 from railyard.scale import MTU_BYTES, Scale, goodput_bytes_per_s
@@ -53,6 +67,9 @@ from workloads.collectives.catalog import check_members, schedule
 from workloads.program import Group
 from workloads.rank.slot_sender import HEADROOM_BYTES, LATE_S
 from workloads.schedule import Schedule
+
+if TYPE_CHECKING:
+    from experiments.runner import Runner
 
 SKEW = 1.2
 """Exponent of the Zipf weights of ``skewed``: a few receivers are popular, as experts of a model are."""
@@ -115,7 +132,7 @@ def _read(path: Path) -> list[list[float]]:
 
 
 Variant = Literal["electrical", "rotor", "valiant", "demand", "provisioned", "multi-hop"]
-Study = Literal["bytes", "ranks", "delay", "slot", "skew", "grid"]
+Study = Literal["bytes", "ranks", "delay", "slot", "skew", "grid", "route"]
 STUDIES: dict[Study, str] = {
     "bytes": "time against bytes per pair",
     "ranks": "time against the number of ranks",
@@ -123,6 +140,7 @@ STUDIES: dict[Study, str] = {
     "slot": "duty cycle against the length of full slots",
     "skew": "uneven demand",
     "grid": "all combinations of the lists",
+    "route": "round trip against the gates of a circuit on a mesh",
 }
 FULL_CYCLES, LAST_CYCLE = 3, 0.7
 """Cycles of full slots in study ``slot``, and the share to which slots of the last cycle are filled; the rest is room
@@ -185,6 +203,14 @@ class AllToAllSettings(TrialSettings):
         default=False,
         description="slots that the mesh can hold: the fewest partial matchings that join every two ranks once",
     )
+    gate_us: Annotated[float, Option("--gate-latency", "US")] = Field(
+        default=500.0,
+        ge=100,
+        le=100_000,
+        description="latency of a gate in study route, in us of the wire: that of a chip, long enough to be seen",
+    )
+    gate_loss_db: GateLoss = 0.5
+    loss_budget_db: LossBudget = None
     port_gbps: PortGbps = 0.05
     mtu: Mtu = MTU_BYTES
 
@@ -201,6 +227,14 @@ class AllToAllSettings(TrialSettings):
             raise ConfigError("study slot needs slots of fixed length; 0 stands for slots without one", key="slots_ms")
         if self.cover and not self.mesh:
             raise ConfigError("covers the pairs of a photonic mesh; name one, as in mesh 5x5", key="cover")
+        if ROUTE in self.studies and (not self.mesh or self.simplex):
+            raise ConfigError(
+                "study route follows light both ways on a photonic mesh; name one, as in mesh 5x5, and "
+                "leave out simplex",
+                key="studies",
+            )
+        if most_gates(self.loss_budget_db, self.gate_loss_db) and not self.mesh:
+            raise ConfigError("is of the gates of a photonic mesh; name one, as in mesh 5x5", key="loss_budget_db")
         if self.cover and self.simplex:
             raise ConfigError("is of circuits that carry data both ways; leave out simplex", key="cover")
         for slot in filter(None, self.slots_ms):
@@ -213,7 +247,7 @@ class AllToAllSettings(TrialSettings):
         return goodput_bytes_per_s(self.port_gbps, self.mtu)
 
     def trials(self) -> Iterator[Trial]:
-        for study in self.studies:
+        for study in (study for study in self.studies if study != ROUTE):
             known: set[tuple[Any, ...]] = set()
             for values in product(*self._lists(study)):
                 once = values[:3] if values[0] == "electrical" else values
@@ -294,7 +328,15 @@ class AllToAllSettings(TrialSettings):
             mtu=self.mtu,
             circuits=2 if two_ports or self.simplex else 1,
             mesh=self.mesh,
+            most_gates=most_gates(self.loss_budget_db, self.gate_loss_db) if self.mesh else None,
         )
+
+    def route_trials(self) -> Iterator[RouteTrial]:
+        """What study route measures: the circuits of a rotor, for each number of ranks."""
+        for n in (self.ranks or (8,)) if ROUTE in self.studies else ():
+            yield RouteTrial(
+                self.fabric("rotor", n), Cycle(matchings=self.matchings(n)), self.gate_us, self.gate_loss_db
+            )
 
     def _schedule(self, variant: Variant, n: int, demand: Demand) -> Schedule:
         weights = whole_numbers(demand) if demand else None
@@ -336,11 +378,12 @@ def cover_of_ranks(fabric: TrialFabric) -> tuple[Pairs, ...]:
     plan = fabric.plan(Scale(1.0)).network("rail")[0].mesh
     assert plan is not None
     rank_of = {port: rank for rank, port in enumerate(plan.ports)}
-    found = cover(Mesh.of(plan.width, plan.height), plan.ports, time_s=COVER_S)
+    found = cover(Mesh.of(plan.width, plan.height), plan.ports, most=plan.most_gates, time_s=COVER_S)
+    most = "" if plan.most_gates is None else f" over {plan.most_gates} gates or fewer"
     for a, b in found.apart or found.unlaid:
         raise ConfigError(
             f"ranks {rank_of[a]} and {rank_of[b]} cannot be joined: on a mesh of {fabric.mesh} nothing leads from port "
-            f"{a} to port {b} ({'proved' if found.apart else 'nothing was found'}); name other ports, as in "
+            f"{a} to port {b}{most} ({'proved' if found.apart else 'nothing was found'}); name other ports, as in "
             f"{plan.width}x{plan.height}@choose",
             key="mesh",
         )
@@ -419,7 +462,7 @@ class AllToAll(TrialExperiment[AllToAllSettings]):
     files = ("demand",)
     Settings = AllToAllSettings
     row = AllToAllRow
-    rows = (AllToAllRow,)
+    rows = (AllToAllRow, RouteRow)
     quick: ClassVar = {"iterations": 1, "studies": ["ranks", "slot"], "ranks": [4, 8], "sizes": ["625000"]}
     examples = (
         "                     # bytes, ranks, delay, slot, skew",
@@ -429,9 +472,34 @@ class AllToAll(TrialExperiment[AllToAllSettings]):
         "--study skew --demand demand.csv           # a matrix of your own",
         "--reach --ranks 8,16                       # test the circuits by pings",
         "--mesh 5x5 --study delay                   # on a mesh (docs/mesh.md)",
+        "--mesh 5x5 --study route                   # round trips by gates",
         "--predict            # the model alone; needs no root",
     )
     actions: ClassVar = {"reach": Action("test of the rotor's circuits by pings in every slot", reach, root=True)}
+
+    def _routes(self) -> Iterator[tuple[RouteTrial, tuple[Slot, ...]]]:
+        for trial in self.settings.route_trials():
+            yield trial, rotor_slots(trial.fabric.plan(Scale(1.0)), trial.cycle)
+
+    def predict(self) -> Iterator[Any]:
+        yield from super().predict()
+        for trial, slots in self._routes():
+            yield from rows_of(trial, slots)
+
+    def points(self) -> int:
+        circuits = (len(slot.paths) for _, slots in self._routes() for slot in slots)
+        return super().points() + sum(circuits)
+
+    def pieces(self) -> list[Piece]:
+        return [
+            *super().pieces(),
+            *(Piece(f"round trips, {each[0].fabric.ranks} ranks", each) for each in self._routes()),
+        ]
+
+    def measure(self, runner: Runner, piece: Piece) -> Sequence[MeasuredRow]:
+        if isinstance(piece.of, Trial):
+            return super().measure(runner, piece)
+        return measure_routes(runner, *piece.of, seed=self.settings.seed)
 
     @classmethod
     def adapt(cls, values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from experiments.collectives.all_to_all.experiment import AllToAllSettings
 from experiments.collectives.all_to_all.formula import formula
+from experiments.collectives.all_to_all.routes import ROUTE
 from experiments.collectives.report import recorded
 from experiments.collectives.rounds import crossings
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table, spread, to_nothing
@@ -39,6 +40,19 @@ _COLUMNS = (
 )
 
 
+_ROUTE_COLUMNS = (
+    Column("n", "n", "d"),
+    Column("slot", "slot", "d"),
+    Column("ranks", lambda row: "-".join(map(str, row["pair"])), left=True),
+    Column("gates", "gates", "d"),
+    Column("loss\ndB", "loss_db", ".1f"),
+    Column("round trip\nms", "round_trip_ms", ".2f"),
+    Column("law\nms", "predicted_round_trip_ms", ".2f"),
+    Column("time /\nlaw", "over_law", ".3f"),
+    FAITHFUL,
+)
+
+
 def _percent(share: float | None) -> float | None:
     return None if share is None else share * 100
 
@@ -46,13 +60,15 @@ def _percent(share: float | None) -> float | None:
 def _tables(rows: Sequence[Row]) -> Iterator[Table]:
     for study in dict.fromkeys(row["study"] for row in rows):
         title = f"study: {study}" if study else "all-to-all"
-        yield Table(title, _COLUMNS, [row for row in rows if row["study"] == study])
+        columns = _ROUTE_COLUMNS if study == ROUTE else _COLUMNS
+        yield Table(title, columns, [row for row in rows if row["study"] == study])
 
 
 def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Cell]:
-    yield from _found(rows)
-    yield from map(Text, crossings(rows, recorded(AllToAllSettings, settings).trials, formula))
-    yield from _delivered(rows)
+    of_trials = [row for row in rows if row["study"] != ROUTE]
+    yield from _found(of_trials)
+    yield from map(Text, crossings(of_trials, recorded(AllToAllSettings, settings).trials, formula))
+    yield from _delivered(of_trials)
 
 
 def _figures(recorded: Recorded) -> Iterator[Drawn]:
@@ -63,6 +79,8 @@ def _figures(recorded: Recorded) -> Iterator[Drawn]:
 
 
 def _point_name(row: Row) -> str:
+    if row["study"] == ROUTE:
+        return f"round trip, {row['n']} ranks, slot {row['slot']}, {row['pair'][0]}-{row['pair'][1]}"
     slot = f", slots of {row['slot_ms']:g} ms" if row.get("slot_ms") else ""
     size = in_words(row["bytes_per_pair"])
     return f"{row['policy']}, {row['n']} ranks, {size} per pair, {row['reconfiguration_delay_ms']:g} ms{slot}"

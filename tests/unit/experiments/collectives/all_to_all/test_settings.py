@@ -53,6 +53,7 @@ def test_every_study_goes_through_its_list_and_keeps_the_first_of_the_others() -
             for c in trials(studies=[study], policies=["rotor"], **lists)
         ]
         for study in STUDIES
+        if study != "route"
     }
     assert found["bytes"] == [(4, 1000, 0.01, 20), (4, 2000, 0.01, 20)]
     assert found["ranks"] == [(4, 1000, 0.01, 20), (6, 1000, 0.01, 20)]
