@@ -87,12 +87,12 @@ TAKEN = "/2x1@0,1"
 _FEWEST_STEPS = 2
 """Steps of the job on a fabric where only iperf3 is measured."""
 _HEARTBEAT_S, _MISSES = 0.25, 3
-SLICE_STEPS = 4
+SLICE_STEPS = 3
 """Steps of a job on a slice; the first is a warm-up."""
 SLICE_COMPUTE_S = 0.1
 """Compute of such a step, which keeps its collectives apart."""
-SLICE_BYTES = GRADIENT_BYTES, GRADIENT_BYTES / 4
-"""Bytes of a collective on one ring, and on two at once: a round is far longer than the latency of a message."""
+SLICE_BYTES = 2 * GRADIENT_BYTES, GRADIENT_BYTES / 2
+"""Bytes of a collective on one ring, and on two at once: a round is 100 times as long as the latency of a message."""
 
 
 def compute_s(batch: int) -> float:
