@@ -55,6 +55,12 @@ class TenantSection(Section):
     gradient_bytes: float = Field(default=GRADIENT_BYTES, ge=1, le=1e15, description="gradients of a step, in bytes")
     state_bytes: float = Field(default=GRADIENT_BYTES, ge=1, le=1e15, description="a checkpoint, in bytes")
     checkpoint_every: int = Field(default=3, ge=0, description="steps between two checkpoints; 0: none")
+    tensor_parallel: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="chips of a tensor-parallel ring, which works at the same time as the data-parallel one (1: none)",
+    )
 
 
 class JobSection(TenantSection):
@@ -64,10 +70,7 @@ class JobSection(TenantSection):
         default=3, ge=1, description="steps between two checkpoints"
     )
     tensor_parallel: Annotated[int, Option("--tensor-parallel", "N")] = Field(
-        default=1,
-        ge=1,
-        le=64,
-        description="chips of a tensor-parallel ring, which works at the same time as the data-parallel one (1: none)",
+        default=1, ge=1, le=64, description=TenantSection.model_fields["tensor_parallel"].description
     )
     algorithm: Annotated[Literal["ring", "stragglar"], Option("--algorithm")] = Field(
         default="ring", description="all-reduce of the job; stragglar has a circuit between any two chips"
@@ -243,7 +246,6 @@ class Setting(FabricSetting):
         steps: int,
         detection: Detection,
         stages: Mapping[str, float] | None = None,
-        tensor_parallel: int = 1,
         seed: int = 1,
     ) -> list[JobPoint]:
         """The jobs of the fabric's tenants: the job that loses a chip, which does ``steps``, and its neighbours.
@@ -256,9 +258,7 @@ class Setting(FabricSetting):
             if isinstance(tenant, InferenceSection):
                 found.append(self.serving(rented.name, rented.ranks, tenant, steps, detection, given, seed))
             elif tenant is not None:
-                count, size = (ENDLESS, 1) if found else (steps, tensor_parallel)
-                who = rented.name, rented.ranks, tenant
-                found.append(self.job(*who, count, detection, given, tensor_parallel=size))
+                found.append(self.job(rented.name, rented.ranks, tenant, ENDLESS if found else steps, detection, given))
         return found
 
     def job(
@@ -269,12 +269,10 @@ class Setting(FabricSetting):
         steps: int,
         detection: Detection = NO_DETECTION,
         stages: tuple[tuple[str, float], ...] = (),
-        *,
-        tensor_parallel: int = 1,
         kind: CollectiveKind = "all_reduce",
     ) -> JobPoint:
         """A training job on ``members`` in ring order; its collectives keep every link of their rings busy."""
-        groups = training_groups(name, members, tensor_parallel)
+        groups = training_groups(name, members, tenant.tensor_parallel)
         of_group, ranks, size = self.lanes(groups), self.plan.ranks, round(tenant.gradient_bytes)
         lanes, first = {group.dimension: of_group[group.name] for group in groups}, members
 
@@ -287,7 +285,7 @@ class Setting(FabricSetting):
                 ranks,
                 group=name,
                 kind=kind,
-                tensor_parallel=tensor_parallel,
+                tensor_parallel=tenant.tensor_parallel,
                 tensor_lanes=lanes.get("tp", 1),
             )
             return tenant.with_late(step, name, members, first) if isinstance(tenant, JobSection) else step

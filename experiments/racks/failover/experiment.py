@@ -165,6 +165,8 @@ class FailoverSettings(RackSettings):
             raise ConfigError(f"is no stage of a restart; those are {', '.join(STAGES)}", key=f"stages.{unknown[0]}")
         if self.inference is not None and self.steps < FEWEST_REQUESTS:
             raise ConfigError(f"must be at least {FEWEST_REQUESTS} requests for an inference job", key="steps")
+        if self.inference is not None and self.job.tensor_parallel > 1:
+            raise ConfigError("is for a job that trains; leave it out, or inference", key="job.tensor_parallel")
         if self.random_kills and self.kill and "kill" in self.model_fields_set:
             both = f"{self.kill} and {self.random_kills} random kills"
             raise ConfigError(f"{both} exclude each other; give one", key="kill")
@@ -206,8 +208,7 @@ class FailoverSettings(RackSettings):
     def jobs(self, setting: Setting) -> list[JobPoint]:
         """The jobs on one fabric: the one that loses a chip, and its neighbour."""
         detection, tenants = self.detection.detection(setting.scale), (self.inference or self.job, self.neighbour)
-        more: dict[str, Any] = {"tensor_parallel": self.job.tensor_parallel, "seed": self.seed}
-        return setting.jobs(tenants, steps=self.steps, detection=detection, stages=self.stages, **more)
+        return setting.jobs(tenants, steps=self.steps, detection=detection, stages=self.stages, seed=self.seed)
 
     def kills(self, plan: FabricPlan) -> tuple[Kill, ...]:
         """The kills of the ``kill`` key, checked against ``plan``; empty if kills are random."""
@@ -279,11 +280,10 @@ class Failover(RepeatedExperiment[FailoverSettings]):
             setting = self.settings.setting(name)
             self.settings.kills(setting.plan)
             self.settings.acts(setting.plan, self.settings.steps)
-            job, *neighbours = setting.plan.rack.tenants if setting.plan.rack else ()
-            rings = [
-                *training_groups(job.name, job.ranks, self.settings.job.tensor_parallel),
-                *(group for tenant in neighbours for group in training_groups(tenant.name, tenant.ranks)),
-            ]
+            assert setting.plan.rack is not None
+            jobs = zip(setting.plan.rack.tenants, (self.settings.job, self.settings.neighbour), strict=False)
+            sizes = [(tenant, job.tensor_parallel) for tenant, job in jobs if job is not None]
+            rings = [group for tenant, size in sizes for group in training_groups(tenant.name, tenant.ranks, size)]
             try_policy(setting.policy, setting.plan, rings)
             self._check_spares(setting)
 

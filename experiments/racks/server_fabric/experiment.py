@@ -89,8 +89,6 @@ _FEWEST_STEPS = 2
 _HEARTBEAT_S, _MISSES = 0.25, 3
 SLICE_STEPS = 3
 """Steps of a job on a slice; the first is a warm-up."""
-SLICE_COMPUTE_S = 0.1
-"""Compute of such a step, which keeps its collectives apart."""
 SLICE_BYTES = 2 * GRADIENT_BYTES, GRADIENT_BYTES / 2
 """Bytes of a collective on one ring, and on two at once: a round is 100 times as long as the latency of a message."""
 
@@ -219,9 +217,10 @@ class ServerFabricSettings(RackSettings):
         for size, rack_slice, fabric in product(sizes, slices, (ELECTRICAL, PHOTONIC)):
             of, options = SliceJob(rack_slice, size), rack_slice.options(photonic=fabric == PHOTONIC)
             setting = self._setting(fabric, RackTopo, options, port_gbps=PORT_GBPS / len(RACK.directions))
-            tenant = TenantSection(compute_s=SLICE_COMPUTE_S, gradient_bytes=SLICE_BYTES[size > 1], checkpoint_every=0)
+            moved = SLICE_BYTES[size > 1]
+            tenant = TenantSection(compute_s=0.1, gradient_bytes=moved, checkpoint_every=0, tensor_parallel=size)
             kind: CollectiveKind = "reduce_scatter" if size == 1 else "all_reduce"
-            yield of, setting, setting.job("A", of.members, tenant, SLICE_STEPS, tensor_parallel=size, kind=kind)
+            yield of, setting, setting.job("A", of.members, tenant, SLICE_STEPS, kind=kind)
 
     def job(self, setting: Setting, epoch: Epoch) -> JobPoint:
         """The job of an epoch on a fabric; only a few steps of it where iperf3 alone is measured."""
