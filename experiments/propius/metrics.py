@@ -139,8 +139,9 @@ class EdgeMetrics:
     utilisation). ``bindings_per_s`` counts clients bound, ``completed_clients_per_s`` those of completed rounds, and
     ``gone`` those that vanished or were sent away. ``scheduling_s`` and ``response_s`` are means over completed rounds:
     REQUEST of the attempt that succeeded until it had its clients, and from then until the round was complete.
-    ``scheduling_attempt_s`` is the mean over all attempts, those that timed out before they had their clients included,
-    as the authors of Propius report it.
+    ``checkin_s`` is the processor time of the client managers per check-in, with all that they do besides. The means
+    ``scheduling_attempt_s`` and ``response_attempt_s`` are over all attempts, those that timed out before they
+    had their clients, or their updates, included, as the authors of Propius report them.
     """
 
     length_s: float
@@ -156,8 +157,15 @@ class EdgeMetrics:
     scheduling_s: float | None
     scheduling_attempt_s: float | None
     response_s: float | None
+    response_attempt_s: float | None
     gone: int
     updates: UpdateCounts
+    checkin_s: float | None = None
+
+    @property
+    def repeated(self) -> int:
+        """The rounds that a time-out started again."""
+        return self.repeated_scheduling + self.repeated_execution
 
 
 class _Busy:
@@ -193,11 +201,13 @@ class EdgeMeter:
         self._registered: dict[int, float] = {}
         self._names: dict[int, str] = {}
         self._finished: dict[int, float] = {}
-        self._requested: dict[int, float] = {}
-        self._timed_out_s = 0.0
+        self._began: dict[tuple[int, str], float] = {}
+        """When a job last began a phase: to wait for clients, or for updates."""
+        self._timed_out_s = {"scheduling": 0.0, "execution": 0.0}
         self._scheduling: list[float] = []
         self._response: list[float] = []
         self._clients: set[int] = set()
+        self._served, self._processor_s = 0, 0.0
         self._last = 0.0
 
     def add(self, event: Event) -> None:
@@ -214,6 +224,9 @@ class EdgeMeter:
         match kind:
             case "checkin":
                 self._clients.add(event["client"])
+            case "served":
+                self._served += event["checkins"]
+                self._processor_s += event["processor_s"]
             case "push" | "flush" | "cleared" | "sum" | "round" | "timeout":
                 self._updates.add(event)
 
@@ -226,10 +239,11 @@ class EdgeMeter:
             case "finished":
                 self._finished[job] = at
             case "request":
-                self._requested[job] = at
+                self._began[job, "scheduling"] = at
+            case "scheduled":
+                self._began[job, "execution"] = at
             case "timeout":
-                if event["phase"] == "scheduling":
-                    self._timed_out_s += at - self._requested.get(job, at)
+                self._timed_out_s[event["phase"]] += at - self._began.get((job, event["phase"]), at)
                 self._counts[f"timeout {event['phase']}"] += 1
             case "round":
                 self._counts["completed"] += event["clients"]
@@ -242,8 +256,7 @@ class EdgeMeter:
         end = self._last if unfinished or not self._finished else max(self._finished.values())
         length = end - min(self._registered.values(), default=end)
         busy, with_work, everyone = self._busy.total(end), len(self._busy.clients), len(self._clients)
-        count, rounds = self._counts, len(self._scheduling)
-        tried_s = sum(self._scheduling) + self._timed_out_s
+        count = self._counts
         return EdgeMetrics(
             length_s=length,
             jobs=jobs,
@@ -256,11 +269,17 @@ class EdgeMeter:
             repeated_scheduling=count["timeout scheduling"],
             repeated_execution=count["timeout execution"],
             scheduling_s=_mean(self._scheduling),
-            scheduling_attempt_s=_per(tried_s, rounds + count["timeout scheduling"]),
+            scheduling_attempt_s=self._with_timeouts(self._scheduling, "scheduling"),
             response_s=_mean(self._response),
+            response_attempt_s=self._with_timeouts(self._response, "execution"),
             gone=count["gone"],
             updates=self._updates.counts(),
+            checkin_s=_per(self._processor_s, self._served),
         )
+
+    def _with_timeouts(self, seconds: Sequence[float], phase: str) -> float | None:
+        """The mean of a phase that came to its end in ``seconds``, with the attempts that timed out in it."""
+        return _per(sum(seconds) + self._timed_out_s[phase], len(seconds) + self._counts[f"timeout {phase}"])
 
     def _job_time(self, job: int) -> JobTime:
         began, ended = self._registered[job], self._finished.get(job)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from rich.text import Text
 
 from experiments.propius.model.authors import ONLINE_SHARE
+from experiments.propius.model.formulas import answer_s
 from experiments.propius.row import merged, ratios, real_mb
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table, off_percent
 from measure.published import published
@@ -63,8 +65,11 @@ _COLUMNS: Mapping[str, tuple[str, tuple[Column, ...]]] = {
         (
             *_POLICY,
             Column("bound\n/ s", "bindings_per_s", ".3f"),
+            Column("model\n/ s", "predicted_bindings_per_s", ".3f"),
             Column("useful\n/ s", "useful_per_s", ".3f"),
+            Column("model\n/ s", "predicted_useful_per_s", ".3f"),
             Column("rounds\nrepeated", "rounds_repeated", ".0f"),
+            Column("model", "predicted_rounds_repeated", ".0f"),
             FAITHFUL,
         ),
     ),
@@ -124,8 +129,8 @@ _COLUMNS: Mapping[str, tuple[str, tuple[Column, ...]]] = {
         ),
     ),
 }
-_MEASURED_ALONE = {"utilisation": "utilisation", "throughput": "bindings_per_s"}
-"""Studies without a column of the model, and what their tables need."""
+_MEASURED_ALONE = {"utilisation": "utilisation"}
+"""A study without a column of the model, and what its table needs."""
 _BY_SEED = ("jct", "utilisation", "throughput", "delays")
 
 
@@ -154,17 +159,35 @@ def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Cell
             ("delays", "scheduling_delay_s", "scheduling delay"),
             ("delays", "response_time_s", "response time"),
         ):
-            yield from _ratio_lines([row for row in mine if row["study"] == study], column, name, where)
+            of_study = [row for row in mine if row["study"] == study]
+            yield from _ratio_lines(of_study, column, name, where)
+            yield from _ratio_lines(of_study, f"predicted_{column}", f"{name} by the model", where)
+    yield from _managers_line([row for row in rows if row["checkin_wall_s"]])
     yield from _trunk_line([row for row in rows if row["study"] == "trunk"])
     yield from _trouble_lines([row for row in rows if row["study"] == "trouble"])
 
 
 def _ratio_lines(rows: Sequence[Row], column: str, name: str, where: str) -> Iterator[str]:
-    for above in ("random-client", "random", "static"):
+    for above in ("random-client", "random", "static", "fifo", "irs-tiers"):
         found = ratios(rows, column, above, "irs")
         if found:
             said = "; ".join(f"{clients} clients {each}" for clients, each in found.items())
             yield f"{name}, {above} / irs, {where}: {said}."
+
+
+def _managers_line(rows: Sequence[Row]) -> Iterator[str]:
+    if rows:
+        service_s = fmean(row["checkin_wall_s"] for row in rows)
+        answers = ", ".join(f"{answer_s(_BUSY / service_s, service_s, count) * 1e3:.2g}" for count in (1, 2, 4))
+        yield (
+            f"A client manager spends {service_s * 1e3:.2g} ms of a processor on a check-in and carries "
+            f"{1 / service_s:,.0f} a second. By the law of M/M/1 queues 1, 2 and 4 managers on processors of their own "
+            f"answer {_BUSY / service_s:,.0f} a second after {answers} ms (wall-clock time)."
+        )
+
+
+_BUSY = 0.8
+"""A load of one client manager at which a second one is worth having."""
 
 
 def _trunk_line(rows: Sequence[Row]) -> Iterator[str]:

@@ -49,7 +49,9 @@ class PropiusRow(MeasuredRow):
     utilisation: Annotated[float | None, "busy time of the clients with work over the length of the run"] = None
     active_share: Annotated[float | None, "the same over all clients that checked in"] = None
     bindings_per_s: Annotated[float | None, "clients bound to a job per second"] = None
+    predicted_bindings_per_s: Annotated[float | None, "the same by the model"] = None
     useful_per_s: Annotated[float | None, "clients of completed rounds per second"] = None
+    predicted_useful_per_s: Annotated[float | None, "the same by the model"] = None
     scheduling_delay_s: Annotated[float | None, "request until enough clients are bound, mean of rounds"] = None
     predicted_scheduling_delay_s: Annotated[float | None, "the same by the model"] = None
     authors_scheduling_delay_s: Annotated[float | None, "the same (propius-scheduling-*)"] = None
@@ -57,6 +59,9 @@ class PropiusRow(MeasuredRow):
     predicted_response_time_s: Annotated[float | None, "the same by the model"] = None
     authors_response_time_s: Annotated[float | None, "the same (propius-response-*)"] = None
     rounds_repeated: Annotated[int | None, "rounds that a time-out started again"] = None
+    predicted_rounds_repeated: Annotated[int | None, "the same by the model"] = None
+
+    checkin_wall_s: Annotated[float | None, "processor time of a client manager per check-in, in wall-clock s"] = None
 
     root_bytes: Annotated[int | None, "bytes that the root's port sent, without headers, in emulated bytes"] = None
     predicted_root_bytes: Annotated[int | None, "the same by the law of the topology"] = None
@@ -113,11 +118,16 @@ def interval(values: Sequence[float]) -> Interval:
 def merged(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """One row for the runs that differ in their seed alone: numbers are means, ``seeds`` is the number of runs.
 
-    ``starved`` lists the jobs that did not finish in one of them or more; ``faithful`` is that of all together.
+    ``starved`` lists the jobs that did not finish in one of them or more; ``faithful`` is that of all together. Of
+    completion times measured and predicted, only those of seeds count that have both: where jobs starve in some runs,
+    the others are no sample of all.
     """
     found = []
     for mine in _groups(rows):
         one: dict[str, Any] = {key: _mean([row[key] for row in mine]) for key in mine[0]}
+        if any(row["jct_s"] and row["predicted_jct_s"] for row in mine):
+            both = [row for row in mine if row["jct_s"] and row["predicted_jct_s"]]
+            one |= {key: _mean([row[key] for row in both]) for key in ("jct_s", "predicted_jct_s")}
         one |= {key: mine[0][key] for key in ("study", *SAME)} | {"seeds": len(mine)}
         names = dict.fromkeys(name for row in mine for name in (row["starved"] or "").split(", ") if name)
         one["starved"] = ", ".join(names) or None

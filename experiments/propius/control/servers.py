@@ -250,14 +250,17 @@ class ManagerServer(Actor):
         self._news = Client(netns_fd, control, patience_s=2 * HOLD_S)
         self._seen = -1
         self._accepts = asyncio.Semaphore(_ACCEPTS_AT_ONCE)
+        self._checkins, self._processor_s = 0, 0.0
 
     def start(self) -> None:
+        self._processor_s = time.process_time()
         self.spawn(self._follow())
         self.spawn(self._report())
 
     @operation
     def checkin(self, attributes: Values, client: Number | None = None) -> dict[str, Any]:
         """Check a client in. The answer: client (its id from now on), offers (lists of job, private bound, name)."""
+        self._checkins += 1
         try:
             answer = self._manager.check_in(client, Attributes(*attributes), time.monotonic())
         except Exception as error:  # of the policy, which a user may have written
@@ -299,6 +302,10 @@ class ManagerServer(Actor):
                 packed = struct.pack(f"<{len(Attributes._fields) * len(newest)}d", *chain.from_iterable(newest))
                 await self._control.call("known", packed, manager=self._number)
             await asyncio.sleep(self._refresh_s)
+
+    def stop(self) -> None:
+        spent = time.process_time() - self._processor_s
+        self.events.note("served", manager=self._number, checkins=self._checkins, processor_s=spent)
 
     async def end(self) -> None:
         """Close all connections, too."""

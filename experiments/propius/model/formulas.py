@@ -110,3 +110,13 @@ def crossing_delay_s(regions: int, transfer_s: float, work_s: float) -> float:
     and the delay is work / (2 R).
     """
     return min((regions - 1) / (regions + 1) * transfer_s, work_s / (2 * regions))
+
+
+def answer_s(checkins_per_s: float, service_s: float, managers: int) -> float:
+    """Mean seconds until a check-in is answered by one of ``managers`` client managers, each with its own processor.
+
+    Each manager is a queue of its own, M/M/1, since the load balancer deals the clients out: service / (1 - load), with
+    a load of check-ins per second x ``service_s`` / managers. Infinite from a load of 1 on.
+    """
+    load = checkins_per_s * service_s / managers
+    return service_s / (1 - load) if load < 1 else inf

@@ -150,3 +150,15 @@ def test_events_of_other_sources_and_empty_runs_count_nothing() -> None:
     meter.add(Event(0, "agent", "step", 1, {}))
     metrics = meter.result()
     assert metrics.jobs == () and metrics.utilisation is None and metrics.jct_s is None and metrics.length_s == 0
+
+
+def test_a_response_that_timed_out_counts_as_long_as_it_was_waited_for() -> None:
+    again = [event("timeout", 18, job=0, round=0, phase="execution"), *ONE_ROUND[-2:]]
+    metrics = edge_metrics([*ONE_ROUND[:-2], *again])
+    assert (metrics.response_s, metrics.response_attempt_s) == (8, (8 + 6) / 2)
+
+
+def test_the_processor_time_of_a_check_in_is_that_of_all_managers() -> None:
+    served = [event("served", 21, manager=m, checkins=n, processor_s=s) for m, n, s in ((0, 100, 0.1), (1, 300, 0.7))]
+    assert edge_metrics([*ONE_ROUND, *served]).checkin_s == pytest.approx(0.002)
+    assert edge_metrics(ONE_ROUND).checkin_s is None

@@ -182,3 +182,16 @@ def test_events_of_processes_in_a_folder_below_are_collected_and_a_missing_one_s
     lines = Path(below / "edge-control-0.jsonl").read_text().splitlines(keepends=True)
     (below / "edge-control-0.jsonl").write_text("".join([lines[0], *lines[2:]]))
     assert not numbers_check(events_of(tmp_path)).ok
+
+
+def test_completion_times_are_compared_for_the_seeds_that_have_both() -> None:
+    rows = [run_row(seed=1, jct_s=900.0, predicted_jct_s=1000.0), run_row(seed=2, jct_s=None, predicted_jct_s=3000.0)]
+    (one,) = merged(rows)
+    assert (one["jct_s"], one["predicted_jct_s"], one["seeds"]) == (900.0, 1000.0, 2)
+
+
+def test_the_report_says_what_a_client_manager_carries(capsys: pytest.CaptureFixture[str]) -> None:
+    show(REPORT, [ROWS["throughput"] | {"checkin_wall_s": 0.001}], {}, console=Console(width=300))
+    printed = capsys.readouterr().out
+    assert "spends 1 ms of a processor on a check-in and carries 1,000 a second" in printed
+    assert "answer 800 a second after 5, 1.7, 1.2 ms" in printed

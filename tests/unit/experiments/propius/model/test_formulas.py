@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from experiments.propius.control.trunk import TrunkArbiter
 from experiments.propius.model.formulas import (
+    answer_s,
     crossing_delay_s,
     root_bytes,
     rotor_round_s,
@@ -127,3 +128,9 @@ def test_golden_numbers() -> None:
 
 def test_a_rotor_of_slots_of_one_model_waits_for_its_next_turn() -> None:
     assert rotor_round_s(2, 1.0, 2.5, 0.0, 1.0) == pytest.approx(6.0)  # region 1: model at 2, asks at 4.5, slot at 5
+
+
+def test_a_second_manager_halves_the_load_of_the_first() -> None:
+    assert answer_s(80, 0.01, 1) == pytest.approx(0.05)
+    assert answer_s(80, 0.01, 2) == pytest.approx(0.01 / 0.6)
+    assert answer_s(100, 0.01, 1) == math.inf
