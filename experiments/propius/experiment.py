@@ -102,7 +102,7 @@ class Propius(Experiment[PropiusSettings]):
             said = ", ".join(settings.studies)
             raise ConfigError(f"{said} have no model; use: railyard run propius --study {said}", key="studies")
         yield from self._authors_runs()
-        for policy, clients, seed in self._points():
+        for policy, clients, seed in self._points(settings.loads):
             row = virtual.policy_row(settings, policy, clients, seed, settings.jobs())
             model = virtual.predicted(settings, policy, clients, seed).metrics
             virtual.predict_into(row, model)
@@ -114,7 +114,7 @@ class Propius(Experiment[PropiusSettings]):
     def points(self) -> int:
         """One row for each run of every study."""
         settings = self.settings
-        policy_runs = len(list(self._points())) + len(settings.virtual_clients) * len(settings.policies)
+        policy_runs = len(list(self._points(settings.loads))) + len(list(self._points(settings.virtual_clients)))
         return len(list(self._packet_points())) + len(self._policy_studies) * policy_runs
 
     def run(self, runner: Runner) -> None:
@@ -122,7 +122,7 @@ class Propius(Experiment[PropiusSettings]):
         from experiments.propius.packet_run import measure_policy
 
         settings = self.settings
-        for run in self._points():
+        for run in self._points(settings.loads):
             row = measure_policy(runner, settings, *run)
             row.point = runner.number - 1
             runner.add(*self._of_studies(row))
@@ -146,18 +146,18 @@ class Propius(Experiment[PropiusSettings]):
                 yield from ((study, point) for point in study.points(self.settings))
 
     def _authors_runs(self) -> Iterator[PropiusRow]:
-        for clients in self.settings.virtual_clients if self._policy_studies else ():
-            for policy in self.settings.policies:
-                yield from self._of_studies(virtual.authors_row(self.settings, policy, clients, self.settings.seed))
+        settings = self.settings
+        for policy, clients, seed in self._points(settings.virtual_clients):
+            yield from self._of_studies(virtual.authors_row(settings, policy, clients, seed))
 
     def _of_studies(self, row: PropiusRow) -> Iterator[PropiusRow]:
         """The row of a run for each of the policy studies, which are views of the same runs."""
         return (replace(row, study=study) for study in POLICY_STUDIES if study in self.settings.studies)
 
-    def _points(self) -> Iterator[tuple[str, int, int]]:
-        """(policy, clients, seed) of every run of the policy studies; those on one fabric together."""
+    def _points(self, loads: Sequence[int]) -> Iterator[tuple[str, int, int]]:
+        """(policy, clients, seed) of every run of the policy studies; those with as many clients together."""
         settings = self.settings
-        for clients in settings.loads if self._policy_studies else ():
+        for clients in loads if self._policy_studies else ():
             for seed in range(settings.seed, settings.seed + settings.seeds):
                 for policy in settings.policies:
                     yield policy, clients, seed

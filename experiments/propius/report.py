@@ -214,6 +214,7 @@ def _calibrated(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[st
     yield "propius-population"
     if any(row["layer"] == "virtual" for row in rows):
         yield "propius-speed-by-rank"
+        yield "propius-speed-share"
         if settings["virtual_online"] == ONLINE_SHARE:
             yield "propius-online"
 

@@ -8,7 +8,7 @@ from experiments.propius.data.clients import stratified
 from experiments.propius.data.jobs import TEN_JOBS, EdgeJob, scaled_jobs
 from experiments.propius.data.messages import Mode
 from experiments.propius.metrics import EdgeMetrics, UpdateCounts
-from experiments.propius.model.authors import AUTHORS, MANAGERS, authors_run
+from experiments.propius.model.authors import AUTHORS, MANAGERS, authors_run, ten_jobs
 from experiments.propius.model.plane import Network
 from experiments.propius.model.simulation import VirtualOutcome, VirtualRun, simulate
 from experiments.propius.row import PropiusRow
@@ -18,10 +18,10 @@ from measure.published import published
 JCT = published("propius-jct-6000")
 KIND = f"{JCT.label}; {JCT.note}"
 ROUNDS = TEN_JOBS[0].rounds
-_AUTHORS_NAME = {"random-client": "random", "irs-strict": "irs"}
-"""The authors' random order behaves as one that is drawn for each client, and their code offers jobs as ``irs-strict``
-does (``experiments.propius.model.authors``, ``experiments.propius.control.policies``);
-their figures stand beside both kinds."""
+_AUTHORS_NAME = {"random-client": "random", "irs-strict": "irs", "irs-score": "irs"}
+"""The authors' random order behaves as one that is drawn for each client, their result files were made as ``irs-score``
+offers jobs, and their latest code offers them as ``irs-strict`` does (``experiments.propius.model.authors``,
+``experiments.propius.control.policies``); their figures stand beside all these."""
 
 
 def predicted(settings: PropiusSettings, policy: str, clients: int, seed: int) -> VirtualOutcome:
@@ -48,13 +48,14 @@ def predicted(settings: PropiusSettings, policy: str, clients: int, seed: int) -
 
 def authors_row(settings: PropiusSettings, policy: str, clients: int, seed: int) -> PropiusRow:
     """The authors' run with ten jobs: no network, sleeping clients, in virtual time."""
-    jobs = scaled_jobs(TEN_JOBS, 1.0, settings.virtual_rounds)
+    jobs = scaled_jobs(ten_jobs(clients), 1.0, settings.virtual_rounds)
     outcome = simulate(authors_run(policy, clients, seed, jobs=jobs, online_share=settings.virtual_online))
     row = policy_row(settings, policy, clients, seed, jobs)
     row.layer, row.topology, row.mode, row.regions = "virtual", "flat", None, None
     row.managers, row.computed, row.rate_scale, row.time_scale = MANAGERS, True, 1.0, 1.0
     fill(row, outcome.metrics, jobs)
-    row.scheduling_delay_s = outcome.metrics.scheduling_attempt_s  # as the authors count it
+    row.scheduling_delay_s = outcome.metrics.scheduling_attempt_s  # both as the authors count them
+    row.response_time_s = outcome.metrics.response_attempt_s
     means = AUTHORS.get((clients, _AUTHORS_NAME.get(policy, policy)))
     if means is not None and settings.virtual_rounds == ROUNDS:
         row.authors_jct_s, row.authors_kind = means.jct_s, KIND
@@ -101,7 +102,8 @@ def fill(row: PropiusRow, metrics: EdgeMetrics, jobs: Sequence[EdgeJob], to_real
     row.bindings_per_s = per_real(metrics.bindings_per_s)
     row.useful_per_s = per_real(metrics.completed_clients_per_s)
     row.scheduling_delay_s, row.response_time_s = real(metrics.scheduling_s), real(metrics.response_s)
-    row.rounds_repeated = metrics.repeated_scheduling + metrics.repeated_execution
+    row.rounds_repeated = metrics.repeated
+    row.checkin_wall_s = metrics.checkin_s
     count_updates(row, metrics.updates)
 
 
@@ -113,5 +115,7 @@ def count_updates(row: PropiusRow, updates: UpdateCounts) -> None:
 def predict_into(row: PropiusRow, metrics: EdgeMetrics) -> None:
     """Set the columns of the model; of a run that is not measured, also which jobs finish."""
     row.predicted_jct_s = None if metrics.unfinished else metrics.jct_s
+    row.predicted_bindings_per_s, row.predicted_useful_per_s = metrics.bindings_per_s, metrics.completed_clients_per_s
+    row.predicted_rounds_repeated = metrics.repeated
     row.predicted_scheduling_delay_s = metrics.scheduling_s
     row.predicted_response_time_s = metrics.response_s

@@ -425,6 +425,34 @@ class IrsStrict(Irs):
     batch: ClassVar[bool] = True
 
 
+class IrsScore(Irs):
+    """IRS as the authors' result files were made, before their code had regions: each job has a score.
+
+    That is (jobs of its group - its place in the group) / share of the known clients that meet the group's bounds; a
+    group is in the order of the jobs' total demand, then of arrival. A client is offered all jobs that it may serve.
+    """
+
+    name: ClassVar[str] = "irs-score"
+
+    def plan(self, jobs: Sequence[OpenJob], clients: Sequence[Attributes], now: float) -> dict[str, float]:
+        """The score of each job by its number."""
+        bounds, score = sorted({job.job.bounds for job in jobs}), dict[str, float]()
+        for least, share in zip(bounds, shares(self._cells(clients, bounds), len(bounds)), strict=True):
+            group = sorted((job for job in jobs if job.job.bounds == least), key=by_total_demand)
+            scores = ((len(group) - place) / share if share else 0.0 for place in range(len(group)))
+            score |= {str(job.number): of_job for job, of_job in zip(group, scores, strict=True)}
+        return score
+
+    def order(self, client: Attributes, jobs: Sequence[OpenJob], plan: Any) -> Sequence[OpenJob]:
+        """The highest score first; a job without one, which registered after the plan was made, comes last."""
+        return sorted(jobs, key=lambda job: (-(plan or {}).get(str(job.number), 0.0), by_total_demand(job)))
+
+
+def by_total_demand(job: OpenJob) -> tuple[int, float, int]:
+    """Key of an order by the demand of all rounds together, then by arrival."""
+    return job.job.selected * job.job.rounds, job.registered_s, job.number
+
+
 def _key(cell: Cell) -> str:
     return ".".join(map(str, cell))
 
@@ -502,6 +530,7 @@ EDGE_POLICIES = {
     "random-client": "experiments.propius.control.policies:RandomClients",
     "srsf": "experiments.propius.control.policies:SmallestRound",
     "irs": "experiments.propius.control.policies:Irs",
+    "irs-score": "experiments.propius.control.policies:IrsScore",
     "irs-strict": "experiments.propius.control.policies:IrsStrict",
     "irs-tiers": "experiments.propius.control.policies:IrsTiers",
     "static": "experiments.propius.control.policies:Static",

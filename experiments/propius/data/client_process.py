@@ -27,6 +27,7 @@ from experiments.propius.data.clients import (
     Nack,
     Pause,
     Push,
+    Rest,
 )
 from experiments.propius.data.endpoint import PATIENCE_S, Address, Client, Pool
 from experiments.propius.data.jobs import EdgeJob, JobAction, JobRounds
@@ -191,6 +192,8 @@ class EdgeClient:
             return await self._push(began)
         await asyncio.sleep(action.seconds)
         now = time.monotonic()
+        if isinstance(action, Rest):
+            return ()
         if isinstance(action, Pause):
             return device.woke(now)
         late = max(0.0, now - began - action.seconds)

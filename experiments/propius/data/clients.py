@@ -192,7 +192,14 @@ class Pause:
     seconds: float
 
 
-Action = AskForJobs | Accept | Nack | Get | Train | Push | Pause
+@dataclass(frozen=True)
+class Rest:
+    """Go on with the next action after so many seconds of the run; nothing is answered."""
+
+    seconds: float
+
+
+Action = AskForJobs | Accept | Nack | Get | Train | Push | Pause | Rest
 Outcome = Literal["acknowledged", "late", "lost", "refused"]
 
 
@@ -222,7 +229,7 @@ class DeviceTimers:
     Without an offer that fits, a client asks again after ``ask_again_s``, at most ``asks`` times, and then pauses for
     ``pause_s``. A refused ACCEPT counts as no offer, and the client asks again after ``refused_s``; with ``asks`` of 0
     it does so each time. If the model of its round is not there yet, a client asks for it again after ``poll_s``, at
-    most ``polls`` times.
+    most ``polls`` times. After its download, its training and its upload it rests for ``rest_s``.
     """
 
     ask_again_s: float = 2.0
@@ -231,6 +238,7 @@ class DeviceTimers:
     refused_s: float = 2.0
     poll_s: float = 3.0
     polls: int = 50
+    rest_s: float = 0.0
 
     def scaled(self, time: float) -> DeviceTimers:
         return replace(
@@ -239,6 +247,7 @@ class DeviceTimers:
             pause_s=self.pause_s * time,
             refused_s=self.refused_s * time,
             poll_s=self.poll_s * time,
+            rest_s=self.rest_s * time,
         )
 
 
@@ -299,16 +308,16 @@ class Device:
         return (Pause(self.timers.poll_s),)
 
     def got(self, now: float) -> tuple[Action, ...]:
-        return (Train(self.train_s),)
+        return self._rested(Train(self.train_s))
 
     def trained(self, now: float) -> tuple[Action, ...]:
         assert self.binding is not None, "only a bound client trains"
-        return (Push(self.binding.job, self.binding.round),)
+        return self._rested(Push(self.binding.job, self.binding.round))
 
     def pushed(self, outcome: Outcome, now: float) -> tuple[Action, ...]:
         """The upload has ended, however: the client is free again."""
         self.binding = None
-        return (AskForJobs(),)
+        return self._rested(AskForJobs())
 
     def failed(self, now: float) -> tuple[Action, ...]:
         """A server did not answer, or answered with an error: the client gives up its work and pauses."""
@@ -324,6 +333,9 @@ class Device:
         assert self.binding is not None, "only a bound client downloads"
         self._fetching = False
         return (Get(self.binding.job, self.binding.round),)
+
+    def _rested(self, action: Action) -> tuple[Action, ...]:
+        return (Rest(self.timers.rest_s), action) if self.timers.rest_s else (action,)
 
     def _wait(self, seconds: float) -> Pause:
         if self._asked < self.timers.asks:

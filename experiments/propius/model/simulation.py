@@ -40,6 +40,7 @@ from experiments.propius.data.clients import (
     Outcome,
     Pause,
     Push,
+    Rest,
     Train,
 )
 from experiments.propius.data.jobs import (
@@ -389,10 +390,13 @@ class _Simulation:
 
     # ---- clients ----------------------------------------------------------------------------------------------
 
-    def _act(self, client: int, actions: Iterable[Action]) -> None:
+    def _act(self, client: int, actions: Sequence[Action]) -> None:
         device, now = self.devices[client], self.clock.now
-        for action in actions:
+        for place, action in enumerate(actions):
             match action:
+                case Rest(seconds):
+                    self.clock.later(seconds, self._act, client, actions[place + 1 :])
+                    return
                 case Pause(seconds):
                     self._park(client, now + seconds)
                 case AskForJobs():

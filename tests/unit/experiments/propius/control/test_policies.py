@@ -81,6 +81,16 @@ def test_irs_keeps_scarce_clients_for_the_job_that_can_use_no_others() -> None:
     assert numbers(load_edge_policy("irs-strict"), jobs, plan) == [1]
 
 
+def test_irs_score_is_the_place_in_a_group_over_the_share_of_clients_that_meet_its_bounds() -> None:
+    jobs = [open_job(0, 5, BASIC), open_job(1, 2, BASIC), open_job(2, 3, BASIC), open_job(3, 9, HIGHEST)]
+    policy = load_edge_policy("irs-score")
+    plan = policy.plan(jobs, [LOW, LOW, BEST, BEST], 0.0)
+    assert plan == {"1": 3.0, "2": 2.0, "3": 1 / 0.5, "0": 1.0}
+    assert numbers(policy, jobs, plan) == [1, 2, 3, 0]
+    assert numbers(policy, [open_job(4, 1), *jobs], plan)[-1] == 4, "a job that came after the plan"
+    assert set(policy.plan(jobs, [], 0.0).values()) == {0.0}
+
+
 def test_irs_orders_a_group_by_demand_and_knows_jobs_that_came_after_the_plan() -> None:
     policy = load_edge_policy("irs")
     jobs = [open_job(0, 5), open_job(1, 2), open_job(2, 2, registered_s=0.5)]

@@ -16,6 +16,7 @@ from experiments.propius.data.clients import (
     Offer,
     Pause,
     Push,
+    Rest,
     Train,
     check_run,
     drawn,
@@ -143,6 +144,16 @@ def test_a_round_is_download_training_upload_and_then_the_next_check_in() -> Non
     assert tested.binding == Binding(7, 3, 5)
     assert tested.pushed("acknowledged", 62.0) == (AskForJobs(),)
     assert tested.binding is None
+
+
+def test_a_client_that_rests_does_so_after_each_step_of_its_work_but_not_after_a_failure() -> None:
+    tested = Device(client(speed_ms=50.0), DeviceTimers(rest_s=9.0).scaled(0.1), 1)
+    assert tested.accepted(Binding(7, 3, 5), 0.0) == (Get(3, 5),)
+    rest, train = tested.got(1.0)
+    assert rest == Rest(pytest.approx(0.9)) and isinstance(train, Train)  # type: ignore[arg-type]
+    assert tested.trained(61.0) == (rest, Push(3, 5))
+    assert tested.pushed("acknowledged", 62.0) == (rest, AskForJobs())
+    assert tested.failed(63.0) == (Pause(2.0),)
 
 
 def test_work_starts_the_count_of_questions_anew() -> None:

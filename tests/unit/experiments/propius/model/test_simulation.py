@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.propius.control.policies import EDGE_POLICIES
-from experiments.propius.data.clients import drawn, stratified
+from experiments.propius.data.clients import DeviceTimers, drawn, stratified
 from experiments.propius.data.jobs import FIVE_JOBS, TEN_JOBS, scaled_jobs
-from experiments.propius.model.authors import authors_run, faster_by_rank
+from experiments.propius.model.authors import authors_run, faster_by_rank, ten_jobs
 from experiments.propius.model.plane import Network
 from experiments.propius.model.simulation import VirtualOutcome, VirtualRun, simulate
 
@@ -132,6 +132,28 @@ def test_devices_of_high_rank_are_faster_and_the_speeds_stay_the_same() -> None:
     clients = drawn(2000, 1)
     dealt = faster_by_rank(clients, 0.55, 1)
     assert sorted(c.speed_ms for c in dealt) == sorted(c.speed_ms for c in clients)
+    assert all(c.attributes.speed_ms == c.speed_ms for c in dealt)
+    halved = faster_by_rank(clients, 0.55, 1, 0.5)
+    assert [c.speed_ms for c in halved] == [c.speed_ms / 2 for c in faster_by_rank(clients, 0.55, 1)]
     dealt.sort(key=lambda client: client.attributes)
     low, high = dealt[:500], dealt[-500:]
     assert sum(c.speed_ms for c in low) > 1.5 * sum(c.speed_ms for c in high)
+
+
+def test_clients_that_rest_begin_each_step_of_their_work_so_much_later() -> None:
+    run = replace(small(), timers=DeviceTimers(rest_s=9.0))
+    outcome = simulate(run, keep_events=True)
+    check_conservation(run, outcome)
+    ends: dict[int, float] = {}
+    for event in sorted(outcome.events, key=lambda event: event.t):
+        if event.kind in ("train", "push"):
+            assert event.t >= ends[event["client"]] + 9 - 1e-6
+        if event.kind in ("get", "train"):
+            ends[event["client"]] = event.end or inf
+
+
+def test_the_authors_runs_of_10_000_clients_have_two_demands_the_other_way_round() -> None:
+    scarce, plentiful = ten_jobs(6_000), ten_jobs(10_000)
+    assert [(job.demand, job.scheduling_s) for job in plentiful[:5:4]] == [(50, 100.0), (200, 400.0)]
+    assert sorted(job.demand for job in scarce) == sorted(job.demand for job in plentiful)
+    assert scarce[1:4] == plentiful[1:4] and scarce[5:] == plentiful[5:]
