@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from experiments.propius.data.clients import stratified
+from experiments.propius.data.clients import DeviceTimers, stratified
 from experiments.propius.data.jobs import TEN_JOBS, EdgeJob, scaled_jobs
 from experiments.propius.data.messages import Mode
 from experiments.propius.metrics import EdgeMetrics, UpdateCounts
@@ -25,7 +26,14 @@ offers jobs, and their latest code offers them as ``irs-strict`` does (``experim
 
 
 def predicted(settings: PropiusSettings, policy: str, clients: int, seed: int) -> VirtualOutcome:
-    """The run on packets in virtual time: the same jobs, clients, network and policy."""
+    """The run on packets in virtual time: the same jobs, clients, network and policy.
+
+    The waits of clients are longer by the round trips of what they ask in between, at the control plane or, for a model
+    that is not there yet, at their leaf and its root: after 50 questions that makes seconds.
+    """
+    trip_s = 2 * (settings.access_delay_ms + settings.trunk_delay_ms) / 1e3
+    waits = ("ask_again_s", "pause_s", "refused_s", "poll_s")
+    timers = replace(DeviceTimers(), **{wait: getattr(DeviceTimers, wait) + trip_s for wait in waits})
     network = Network(
         topology="tree",
         model_bytes=settings.object_bytes,
@@ -40,6 +48,7 @@ def predicted(settings: PropiusSettings, policy: str, clients: int, seed: int) -
             policy,
             seed=seed,
             managers=settings.managers,
+            timers=timers,
             network=network,
             until_s=settings.longest_s,
         )
