@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from statistics import fmean
 from typing import Any
 
@@ -134,6 +135,31 @@ _MEASURED_ALONE = {"utilisation": "utilisation"}
 _BY_SEED = ("jct", "utilisation", "throughput", "delays")
 
 
+_OVER_IRS = (
+    Column("of", "of", left=True),
+    *_POLICY,
+    Column("over irs", "measured", left=True),
+    Column("by the model", "model", left=True),
+)
+_COMPARED = {
+    "jct": {"JCT": "jct_s"},
+    "delays": {"sched.": "scheduling_delay_s", "resp.": "response_time_s"},
+}
+
+
+def _over_irs(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """Times under each policy over those under irs, by number of clients; ``rows`` are those of one layer."""
+    for study, columns in _COMPARED.items():
+        of_study = [row for row in rows if row["study"] == study]
+        for (name, column), above in product(columns.items(), dict.fromkeys(row["policy"] for row in of_study)):
+            measured, model = (ratios(of_study, key, above, "irs") for key in (column, f"predicted_{column}"))
+            for clients in sorted({*measured, *model} if above != "irs" else ()):
+                found = measured.get(clients), model.get(clients)
+                said = {key: each and str(each) for key, each in zip(("measured", "model"), found, strict=True)}
+                seeds = max(each.count for each in found if each)
+                yield {"of": name, "policy": above, "clients": clients, "seeds": seeds, **said}
+
+
 def _tables(rows: Sequence[Row]) -> Iterator[Table]:
     for study, (title, columns) in _COLUMNS.items():
         of_study = [row for row in rows if row["study"] == study]
@@ -143,6 +169,9 @@ def _tables(rows: Sequence[Row]) -> Iterator[Table]:
             if mine and (needed is None or any(row[needed] is not None for row in mine)):
                 said = f"{title} ({where})" if study in _BY_SEED else title
                 yield Table(said, columns, merged(mine) if study in _BY_SEED else mine)
+    for layer, where in _LAYERS.items():
+        if over := list(_over_irs([row for row in rows if row["layer"] == layer])):
+            yield Table(f"Over irs, seed by seed: mean and 95 % interval ({where})", _OVER_IRS, over)
 
 
 def _point(row: Row) -> str:
@@ -152,27 +181,9 @@ def _point(row: Row) -> str:
 
 
 def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Cell]:
-    for layer, where in _LAYERS.items():
-        mine = [row for row in rows if row["layer"] == layer]
-        for study, column, name in (
-            ("jct", "jct_s", "JCT"),
-            ("delays", "scheduling_delay_s", "scheduling delay"),
-            ("delays", "response_time_s", "response time"),
-        ):
-            of_study = [row for row in mine if row["study"] == study]
-            yield from _ratio_lines(of_study, column, name, where)
-            yield from _ratio_lines(of_study, f"predicted_{column}", f"{name} by the model", where)
     yield from _managers_line([row for row in rows if row["checkin_wall_s"]])
     yield from _trunk_line([row for row in rows if row["study"] == "trunk"])
     yield from _trouble_lines([row for row in rows if row["study"] == "trouble"])
-
-
-def _ratio_lines(rows: Sequence[Row], column: str, name: str, where: str) -> Iterator[str]:
-    for above in ("random-client", "random", "static", "fifo", "irs-tiers"):
-        found = ratios(rows, column, above, "irs")
-        if found:
-            said = "; ".join(f"{clients} clients {each}" for clients, each in found.items())
-            yield f"{name}, {above} / irs, {where}: {said}."
 
 
 def _managers_line(rows: Sequence[Row]) -> Iterator[str]:

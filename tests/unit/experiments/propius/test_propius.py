@@ -195,3 +195,17 @@ def test_the_report_says_what_a_client_manager_carries(capsys: pytest.CaptureFix
     printed = capsys.readouterr().out
     assert "spends 1 ms of a processor on a check-in and carries 1,000 a second" in printed
     assert "answer 800 a second after 5, 1.7, 1.2 ms" in printed
+
+
+def test_policies_are_compared_with_irs_seed_by_seed_measured_and_by_the_model(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows = [
+        run_row(policy=policy, seed=seed, jct_s=jct * seed, predicted_jct_s=100.0)
+        for policy, jct in (("fifo", 110.0), ("irs", 100.0))
+        for seed in (1, 2)
+    ]
+    show(REPORT, rows, {}, console=Console(width=80))
+    printed = capsys.readouterr().out
+    (line,) = [line for line in printed.splitlines() if line.startswith("JCT ")]
+    assert line.split() == "JCT fifo 48 2 1.10 (1.10 to 1.10) 1.00 (1.00 to 1.00)".split()
