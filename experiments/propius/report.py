@@ -9,7 +9,6 @@ from typing import Any
 
 from rich.text import Text
 
-from experiments.propius.model.authors import ONLINE_SHARE
 from experiments.propius.model.formulas import answer_s
 from experiments.propius.row import merged, ratios, real_mb
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table, off_percent
@@ -226,8 +225,9 @@ def _calibrated(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[st
     if any(row["layer"] == "virtual" for row in rows):
         yield "propius-speed-by-rank"
         yield "propius-speed-share"
-        if settings["virtual_online"] == ONLINE_SHARE:
+        if settings["virtual_online"] is None:
             yield "propius-online"
+            yield "propius-online-plentiful"
 
 
 REPORT = Report(tables=_tables, point=_point, findings=_findings, figures=_figures, calibrated=_calibrated)

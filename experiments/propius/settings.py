@@ -13,7 +13,6 @@ from pydantic import Field, field_validator, model_validator
 from experiments.job_point import Fabric
 from experiments.propius.data.jobs import FIVE_JOBS, EdgeJob, contending_jobs, scaled_jobs
 from experiments.propius.data.messages import Mode
-from experiments.propius.model.authors import ONLINE_SHARE
 from experiments.settings import LEAST_SCALE, Delay, Option, PacketSettings, ScaleSection
 from topos.edge import EdgeTopo
 from topos.edge_plan import Trunk
@@ -112,11 +111,8 @@ class PropiusSettings(PacketSettings):
     virtual_clients: Annotated[tuple[int, ...], Option("--virtual-clients", "N,...")] = Field(
         default=(6000, 10000), description="numbers of clients of the authors' runs repeated in virtual time"
     )
-    virtual_online: Annotated[float, Option("--virtual-online", "SHARE")] = Field(
-        default=ONLINE_SHARE,
-        gt=0,
-        le=1,
-        description="share of these clients that is switched on (the default is fitted)",
+    virtual_online: Annotated[float | None, Option("--virtual-online", "SHARE")] = Field(
+        default=None, gt=0, le=1, description="share of these clients that is switched on (default: as fitted)"
     )
     virtual_rounds: Annotated[int, Option("--virtual-rounds", "N")] = Field(
         default=150, ge=1, le=1000, description="rounds of each job in virtual time"

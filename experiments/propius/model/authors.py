@@ -8,10 +8,11 @@ training and its upload, did not, so those are three times as long in reported t
 
 Not known: how many of the clients were switched on at a time (their clients follow a trace of availability that is not
 public as text), how fast those were, how speed and attributes of a device belong together, and how large the clients'
-private data are. The first three are fitted, each to one kind of number: ``ONLINE_SHARE`` to the job completion time of
-``fifo`` with 6,000 clients, ``SPEED_SHARE`` to the response time of ``fifo`` with 10,000, ``SPEED_BY_RANK`` to the
-response times of jobs with 10,000 clients by the share of the clients that fit (``propius-response-by-group`` of
-``measure.published``). The last is an assumption of ``experiments.propius.data.clients``.
+private data are. The first three are fitted, each to one kind of number: ``ONLINE_SHARE`` and ``PLENTIFUL_SHARE`` to
+the job completion time of ``fifo`` with 6,000 and 10,000 clients, which are the first so many of their trace,
+``SPEED_SHARE`` to the response time of ``fifo`` with 10,000, ``SPEED_BY_RANK`` to the response times of jobs with
+10,000 clients by the share of the clients that fit (``propius-response-by-group`` of ``measure.published``). The last
+is an assumption of ``experiments.propius.data.clients``.
 All other numbers follow from these. A random order behaves as their results show only if it is drawn anew for each
 client (``random-client``): with one draw for each job, a job at the front gets all its clients and no two jobs hold
 back each other.
@@ -32,6 +33,7 @@ from experiments.propius.model.simulation import VirtualRun
 from measure.published import published
 
 ONLINE_SHARE = 0.25
+PLENTIFUL_SHARE = 0.22
 SPEED_BY_RANK = 0.45
 SPEED_SHARE = 0.75
 FAST_CLOCK = 3.0
@@ -84,11 +86,13 @@ def authors_run(
     seed: int,
     *,
     jobs: Sequence[EdgeJob] | None = None,
-    online_share: float = ONLINE_SHARE,
+    online_share: float | None = None,
     speed_by_rank: float = SPEED_BY_RANK,
     until_s: float = 400_000.0,
 ) -> VirtualRun:
-    """The run of ``clients`` clients, a share of which is switched on all the time."""
+    """The run of ``clients`` clients, a share of which, by default the fitted one, is switched on all the time."""
+    if online_share is None:
+        online_share = ONLINE_SHARE if clients < PLENTIFUL else PLENTIFUL_SHARE
     online = drawn(round(clients * online_share), seed)
     return VirtualRun(
         ten_jobs(clients) if jobs is None else jobs,
