@@ -80,6 +80,9 @@ def test_the_jobs_finish_and_the_sums_are_right(net: Emulation, tmp_path: Path, 
     assert all(event["bytes"] == SIZE for event in of(events, "get") + of(events, "push"))
     assert len(of(events, "get")) >= len(of(events, "train")) >= len(of(events, "push")) >= 10
     assert bool(of(events, "flush")) == (topology == "tree")
+    served = of(events, "served")
+    assert {event["manager"] for event in served} == {0, 1} and all(event["processor_s"] > 0 for event in served)
+    assert sum(event["checkins"] for event in served) >= len(of(events, "checkin"))
     assert all(event.t >= began and event["late_s"] >= 0 for event in of(events, "train"))
 
 

@@ -157,3 +157,8 @@ def test_the_authors_runs_of_10_000_clients_have_two_demands_the_other_way_round
     assert [(job.demand, job.scheduling_s) for job in plentiful[:5:4]] == [(50, 100.0), (200, 400.0)]
     assert sorted(job.demand for job in scarce) == sorted(job.demand for job in plentiful)
     assert scarce[1:4] == plentiful[1:4] and scarce[5:] == plentiful[5:]
+
+
+def test_the_share_of_clients_that_are_on_is_fitted_for_each_population() -> None:
+    assert [len(authors_run("fifo", clients, 1).clients) for clients in (6_000, 10_000)] == [1500, 2200]
+    assert len(authors_run("fifo", 6_000, 1, online_share=0.1).clients) == 600
