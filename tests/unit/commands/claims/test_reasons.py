@@ -44,8 +44,16 @@ def test_which_claims_do_not_hold() -> None:
     assert set(REASONS) == {
         *("opus-growth-2000", "opus-100-provisioned", "stragglar-hardware"),
         *("morphlux-epoch", "morphlux-outage"),
-        "dark-100",
+        *("propius-scarce-jct", "dark-100"),
     }
+
+
+def test_the_completion_times_in_the_reason_of_propius_are_those_of_the_kept_rows() -> None:
+    (kept,) = read_kept(DOCS / "measured", ["propius-scarce"])[0].values()
+    rows = [row for row in kept.rows if row["study"] == "jct" and row["policy"] != "fifo" and row["authors_jct_s"]]
+    assert len(rows) == 2
+    for value in (value for row in rows for value in (row["jct_s"], row["authors_jct_s"])):
+        assert f"{value:,.0f} s" in REASONS["propius-scarce-jct"]
 
 
 def test_one_hidden_delay_of_six_explains_the_growth_on_demand_of_the_authors_step() -> None:
