@@ -208,4 +208,4 @@ def test_policies_are_compared_with_irs_seed_by_seed_measured_and_by_the_model(
     show(REPORT, rows, {}, console=Console(width=80))
     printed = capsys.readouterr().out
     (line,) = [line for line in printed.splitlines() if line.startswith("JCT ")]
-    assert line.split() == "JCT fifo 48 2 1.10 (1.10 to 1.10) 1.00 (1.00 to 1.00)".split()
+    assert " ".join(line.split()) == "JCT fifo 48 2 1.10 (1.10 to 1.10) 1.00 (1.00 to 1.00)"
