@@ -28,6 +28,7 @@ from topos.fabric import StockSwitch
 from topos.options import extents, one_of, rate, whole
 from topos.plan import RackPlan, Tenant
 from topos.slices import Slice
+from topos.spares import PLACES, free_servers
 from topos.torus import Torus
 
 RACK_FABRICS = ("photonic", "electrical-torus", "migrate")
@@ -85,7 +86,7 @@ class RackTopo(FabricTopo):
     - ``fabric``: ``photonic``, ``electrical-torus`` or ``migrate`` (two electrical tori, the second one spare);
     - ``spare_servers``: number of spare servers outside the torus (photonic only, default 1);
     - ``reserve``: slices of the torus that stay free as spares, as in ``2x2@2,2`` (electrical-torus only, default the
-      last server);
+      last server), or a place of ``topos.spares`` (also on a photonic rack, which then has no spare server outside);
     - ``tenants``: slices of the tenants, as in ``4x1@0,0/2x2@0,2``, named A, B, ... in this order (pieces of one tenant
       are joined by ``+``);
     - ``port_mbps``: rate of each port of a chip, Mb/s; ``front_end_mbps``: rate of its management port, Mb/s;
@@ -119,9 +120,15 @@ class RackTopo(FabricTopo):
         self.fabric = one_of("fabric", fabric, RACK_FABRICS)
         self.torus = _torus(torus, server)
         self._only_for("photonic", "spare_servers", spare_servers)
-        self._only_for("electrical-torus", "reserve", reserve)
+        if reserve not in PLACES or fabric == "migrate":
+            self._only_for("electrical-torus", "reserve", reserve)
         chips, racks, reserved = self.torus.chips, 1, []
-        if fabric == "photonic":
+        if reserve is not None and reserve in PLACES:
+            rented = [rank for tenant in self._tenants(tenants, ()) for rank in tenant.ranks]
+            if not rented or not free_servers(self.torus, rented):
+                raise ConfigError(f"{reserve} needs a tenant, and a server that none has", key="reserve")
+            spares = PLACES[reserve](self.torus, rented)
+        elif fabric == "photonic":
             servers = whole("spare_servers", 1 if spare_servers is None else spare_servers, 1, _MOST_CHIPS)
             spares = tuple(range(chips, chips + servers * self.torus.chips_per_server))
         elif fabric == "migrate":

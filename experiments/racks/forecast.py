@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from controllers.circuits import torus_routes
+from controllers.circuits.fibres import Edge, FibrePlant, edges_of
 from controllers.engine.jobs import Detection
 from controllers.policies.catalog import load_policy
 from controllers.policies.policy import ClusterState
@@ -89,6 +91,16 @@ class JobPrediction:
     step_times_s: tuple[float, ...] = ()
 
 
+class Way(NamedTuple):
+    """What a ring crosses: ``hops`` over links between chips (both ways round) or fibres between servers, links or
+    pairs of servers that are ``shared`` with other rings, and the ``most`` hops or fibres on one of all.
+    """
+
+    hops: int
+    shared: int
+    most: int
+
+
 @dataclass(frozen=True)
 class JobWindow:
     """An interval of a run between failures: members of each job, dead chips, and the model's prediction of each job.
@@ -100,6 +112,7 @@ class JobWindow:
     dead: frozenset[int]
     jobs: Mapping[str, JobPrediction]
     contended: bool
+    ways: Mapping[str, Way] = field(default_factory=dict)
 
 
 def combined(programs: Sequence[Program]) -> Program:
@@ -186,7 +199,9 @@ def _window(
     )
     predicted = predicted_jobs(prediction.events, members, setting.scale)
     rings = [group for group in program.groups.values() if group.domain == "scale-out"]
-    return JobWindow(members, dead, predicted, _contended(setting.plan, rings, dead))
+    loads = link_loads(setting.plan, rings, dead) if setting.plan.links else fibre_loads(setting, rings)
+    contended = bool(setting.plan.links) and any(len(names) > 1 for names in loads.values())
+    return JobWindow(members, dead, predicted, contended, {ring.name: _way(ring.name, loads) for ring in rings})
 
 
 def predicted_jobs(
@@ -232,10 +247,25 @@ def operations_s(incarnation: JobIncarnation, steps: Iterable[int]) -> dict[Oper
     return {key: median(times) or 0.0 for key, times in found.items()}
 
 
-def _contended(plan: FabricPlan, groups: Iterable[Group], dead: frozenset[int]) -> bool:
-    """Whether two rings, of one job or two, cross the same link between switches in the same direction."""
-    loads = link_loads(plan, groups, dead) if plan.links else {}
-    return any(len(rings) > 1 for rings in loads.values())
+def _way(ring: str, loads: Mapping[Any, Counter[str]]) -> Way:
+    mine = [rings for rings in loads.values() if ring in rings]
+    hops, most = sum(rings[ring] for rings in mine), max((rings.total() for rings in mine), default=0)
+    return Way(hops, sum(len(rings) > 1 for rings in mine), most)
+
+
+def fibre_loads(setting: Setting, groups: Sequence[Group]) -> Mapping[Edge, Counter[str]]:
+    """Fibres that the circuits of each ring take between two servers by the shortest routes, by name of the group.
+
+    As many as are needed, so that there may be more than the ``FIBRES`` of a rack.
+    """
+    assert setting.plan.rack is not None
+    hops = {(name, place): hop for name, paths in setting.paths(groups).items() for place, hop in enumerate(paths)}
+    plant = FibrePlant(setting.plan.rack, setting.plan.ranks, per_pair=len(hops) + 1)
+    loads: dict[Edge, Counter[str]] = defaultdict(Counter)
+    for (name, _), route in plant.routed({key: (hop.rank, hop.peer) for key, hop in hops.items()}).items():
+        for edge in edges_of(route):
+            loads[edge][name] += 1
+    return loads
 
 
 def link_loads(
@@ -279,6 +309,8 @@ def predict_recovery(
     row.predict(detection_bounds(job.training.detection, setting.scale, costs), parts)
     row.predicted_step_time_before_s = before.jobs[name].step_time_s
     row.predicted_step_time_after_s = model.step_time_s
+    if name in after.ways:
+        row.ring_hops, row.shared_links, row.most_on_link = after.ways[name]
     if kill is not None:
         predict_requests(row, job, kill, before.jobs[name].step_times_s, model.step_times_s)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
+from math import ceil
 
 from experiments.faults import Kill
 from experiments.job_point import JobPoint
@@ -95,7 +96,8 @@ def request_times(requests: Requests, circuits_s: float) -> dict[str, object]:
         parts[when].append(latency)
     found = {when: quantiles(wait for wait in waits if wait < float("inf")) for when, waits in parts.items()}
     before, limit = parts["before"], found["before"].p99 * MARGIN if found["before"] else 0.0
-    usual, later = sum(wait > limit for wait in before), pairs[len(before) :]
+    usual = max(ceil(0.01 * len(before)), sum(wait > limit for wait in before))
+    later = pairs[len(before) :]
     slow = [wait > limit for _, _, wait in later]
     kept = next(place for place in range(len(slow) + 1) if sum(slow[place:]) <= usual)
     answered_s = (end for _, end, _ in later[:kept] if end < float("inf"))

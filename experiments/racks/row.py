@@ -67,7 +67,18 @@ class FailoverRow(MeasuredRow):
 
     main: ClassVar[tuple[str, ...]] = ("outage_s", "circuits_s", "step_time_before_s", "step_time_after_s")
     given: ClassVar[frozenset[str]] = MeasuredRow.given | {
-        *("rank", "replaced_by", "reserve_chips", "chips", "fault_t", "first_step", "incarnation"),
+        *(
+            "rank",
+            "replaced_by",
+            "ring_hops",
+            "shared_links",
+            "most_on_link",
+            "reserve_chips",
+            "chips",
+            "fault_t",
+            "first_step",
+            "incarnation",
+        ),
     }
     faults: ClassVar[frozenset[str]] = MeasuredRow.faults | {"lost_steps", "unfinished_steps"}
     outcomes: ClassVar[Mapping[str, str]] = {"state": "reason"}
@@ -118,6 +129,9 @@ class FailoverRow(MeasuredRow):
     predicted_outage_high_s: Annotated[float | None, "the longest"] = None
     predicted_step_time_before_s: Annotated[float | None, "step_time_before_s of the model"] = None
     predicted_step_time_after_s: Annotated[float | None, "step_time_after_s of the model"] = None
+    ring_hops: Annotated[int | None, "links (both ways round) or fibres that the ring crosses after the fault"] = None
+    shared_links: Annotated[int | None, "links, or pairs of servers, that another ring crosses too"] = None
+    most_on_link: Annotated[int | None, "hops on the fullest link of the ring, or fibres between two servers"] = None
     latency_p50_before_s: Annotated[float | None, "median latency of the requests answered before the fault"] = None
     latency_p99_before_s: Annotated[float | None, "their 99th percentile"] = None
     latency_p50_during_s: Annotated[float | None, "the same of those that came before the job went on"] = None

@@ -94,6 +94,11 @@ class FailoverSettings(RackSettings):
     reserve: str = Field(default="1x1@2,3/1x1@3,3/1x1@2,2/1x1@3,2", description="spare chips of fabric e1")
     adjacent_reserve: str = Field(default="2x2@2,0", description="spare chips of fabric e2")
     neighbour_beside_adjacent: str = Field(default="2x2@0,2", description="slice of the neighbour on fabric e2")
+    spares: Annotated[tuple[Literal["corner", "nearest", "spread"], ...], Option(metavar="NAME,...")] = Field(
+        default=(),
+        description="places of spares inside the torus, each a run of its own on photonic, fixed and e1: the server "
+        "across (corner), the one beside the job (nearest), a chip of each free server (spread)",
+    )
     spare_servers: int = Field(default=1, ge=1, le=8, description="spare servers outside the torus, fabric photonic")
     port_gbps: PortGbps = PORT_GBPS
     front_end_gbps: Annotated[float, Option("--front-end-gbps", "GBPS")] = Field(
@@ -167,22 +172,30 @@ class FailoverSettings(RackSettings):
             raise ConfigError(f"must be at least {FEWEST_REQUESTS} requests for an inference job", key="steps")
         if self.inference is not None and self.job.tensor_parallel > 1:
             raise ConfigError("is for a job that trains; leave it out, or inference", key="job.tensor_parallel")
+        for name in set(self.fabrics) - {"photonic", "fixed", "e1"} if self.spares else ():
+            raise ConfigError(f"are for the fabrics photonic, fixed and e1; leave out {name}", key="spares")
         if self.random_kills and self.kill and "kill" in self.model_fields_set:
             both = f"{self.kill} and {self.random_kills} random kills"
             raise ConfigError(f"{both} exclude each other; give one", key="kill")
         return self
 
-    def setting(self, name: FabricName) -> Setting:
+    @property
+    def racks(self) -> list[tuple[FabricName, str]]:
+        """Every fabric with every place of its spares; an empty one is the fabric's own."""
+        return [(name, place) for name in self.fabrics for place in self.spares or ("",)]
+
+    def setting(self, name: FabricName, place: str = "") -> Setting:
         beside, reserve = "neighbour_slice", "reserve"
         if name == "e2":
             beside, reserve = "neighbour_beside_adjacent", "adjacent_reserve"
         rented = ["slice"] if self.neighbour is None else ["slice", beside]
         keys = {"tenants": " or ".join(rented), "reserve": reserve}
         tenants = "/".join(getattr(self, key) for key in rented)
-        electrical = {"fabric": "electrical-torus", "reserve": getattr(self, reserve)}
+        electrical = {"fabric": "electrical-torus", "reserve": place or getattr(self, reserve)}
         if name in ("e1", "e2"):
             keys["tenants"] += f" or {reserve}"
-        photonic = {"fabric": "photonic", "spare_servers": self.spare_servers}
+        inside = {"reserve": place} if place else {"spare_servers": self.spare_servers}
+        photonic = {"fabric": "photonic", **inside}
         system = SYSTEM_OF_POLICY.get(self.policy, self.policy)
         kinds: dict[str, tuple[str, str, float, dict[str, Any]]] = {
             "photonic": (system, self.policy, self.reconfiguration_delay_ms, photonic),
@@ -193,7 +206,7 @@ class FailoverSettings(RackSettings):
         }
         system, policy, delay_ms, options = kinds[name]
         return Setting(
-            name=name,
+            name=f"{name} {place}".strip(),
             system=system,
             policy=policy,
             mode="one-shot" if options["fabric"] == "photonic" else "electrical",
@@ -264,20 +277,20 @@ class Failover(RepeatedExperiment[FailoverSettings]):
     @classmethod
     def adapt(cls, values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
         """``--kill`` and ``--random-kills`` replace each other; options of the neighbour keep the others' defaults."""
+        if values.get("inference") is not None:
+            values |= {key: value for key, value in SERVING.items() if key not in given}
         kills = [key for key in ("kill", "random_kills") if key in given]
         if len(kills) == 1:
             values.pop("random_kills" if kills == ["kill"] else "kill", None)
         elif not kills and values.get("random_kills"):  # of the file, which has no kill beside: this one is of --quick
             values.pop("kill", None)
-        if values.get("inference") is not None:
-            values |= {key: value for key, value in SERVING.items() if key not in given}
         if isinstance(given.get("neighbour"), Mapping):
             values["neighbour"] = {**LIGHT_NEIGHBOUR.model_dump(), **values["neighbour"]}
         return values
 
     def check(self) -> None:
-        for name in self.settings.fabrics:
-            setting = self.settings.setting(name)
+        for name, place in self.settings.racks:
+            setting = self.settings.setting(name, place)
             self.settings.kills(setting.plan)
             self.settings.acts(setting.plan, self.settings.steps)
             assert setting.plan.rack is not None
@@ -303,8 +316,8 @@ class Failover(RepeatedExperiment[FailoverSettings]):
     def predict(self) -> list[FailoverRow]:
         """A row of the model for every fabric and every kill that hits a job; of random kills the first."""
         rows: list[FailoverRow] = []
-        for name in self.settings.fabrics:
-            setting = self.settings.setting(name)
+        for name, place in self.settings.racks:
+            setting = self.settings.setting(name, place)
             kills = self.settings.kills_by_run(setting.plan)[0]
             rows += predicted_rows(setting, self.settings.jobs(setting), kills, self.settings.seed)
         add_ratios(rows)
@@ -316,8 +329,8 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         A first kill may replace members by spares or move the whole job, and a later one may come after the job's end.
         """
         rows = 0
-        for name in self.settings.fabrics:
-            setting = self.settings.setting(name)
+        for name, place in self.settings.racks:
+            setting = self.settings.setting(name, place)
             members = [job.members for job in self.settings.jobs(setting)]
             for kills in self.settings.kills_by_run(setting.plan):
                 if len(kills) > 1 or not any(kill.rank in ranks for kill in kills for ranks in members):
@@ -327,17 +340,18 @@ class Failover(RepeatedExperiment[FailoverSettings]):
 
     def pieces(self) -> list[Piece]:
         found = []
-        for name in self.settings.fabrics:
-            for kills in self.settings.kills_by_run(self.settings.setting(name).plan):
-                found.append(Piece(f"{name}, kill {','.join(map(str, kills))}", (name, kills)))
+        for rack in self.settings.racks:
+            setting = self.settings.setting(*rack)
+            for kills in self.settings.kills_by_run(setting.plan):
+                found.append(Piece(f"{setting.name}, kill {','.join(map(str, kills))}", (rack, kills)))
         return found
 
     def measure(self, runner: Runner, piece: Piece) -> list[FailoverRow]:
         """Bring one fabric up anew and run its jobs, with the kills of one run."""
-        name, kills = piece.of
+        rack, kills = piece.of
         after_ms = self.settings.controller_dies_after_ms
         faults = Faults(kills, None if after_ms is None else after_ms / 1e3)
-        setting = self.settings.setting(name)
+        setting = self.settings.setting(*rack)
         rows = play_racks(runner, setting, self.settings.jobs(setting), faults).rows()
         for row in rows:
             if row.event != NEIGHBOUR:

@@ -11,16 +11,41 @@ from experiments.racks.failover.requests import request_figures, request_finding
 from experiments.racks.report import fault_rows, point_name, recovery_figures, recovery_findings, recovery_tables
 from experiments.racks.row import PHOTONIC
 from experiments.racks.setting import COMPUTE_S, TIMELINE
-from experiments.report import Cell, Drawn, Recorded, Report, Table
+from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table
 from measure.published import published
 from measure.results.row import Row
+from railyard.digits import significant
+from topos.spares import PLACES
 
 RESTART = published("lumion-restart")
+
+
+_PLACE_COLUMNS = (
+    Column("fabric, place", "fabric", left=True),
+    Column("spare", "replaced_by", "g"),
+    Column("hops", "ring_hops", "g"),
+    Column("shared\nlinks", "shared_links", "g"),
+    Column("most on\na link", "most_on_link", "g"),
+    Column("step\nafter", "step_time_after_s", significant),
+    Column("step after\nmodel", "predicted_step_time_after_s", significant),
+    FAITHFUL,
+)
+
+
+def _place_tables(rows: Sequence[Row]) -> Iterator[Table]:
+    lines = [row for row in rows if any(row["fabric"].endswith(f" {place}") for place in PLACES) and row["ring_hops"]]
+    if lines:
+        title = (
+            "Where spares stand: links between chips (both ways round) or fibres between servers that the ring crosses "
+            "after the failure, those that another ring crosses too, and the most on one"
+        )
+        yield Table(title, _PLACE_COLUMNS, lines)
 
 
 def _tables(rows: Sequence[Row]) -> Iterator[Table]:
     yield from recovery_tables(rows)
     yield from factor_tables(fault_rows(rows))
+    yield from _place_tables(fault_rows(rows))
     yield from request_tables(fault_rows(rows))
 
 

@@ -267,3 +267,24 @@ def test_jobs_of_different_sizes_keep_schedules_of_one_name_apart() -> None:
     assert sizes == [2, 4]
     assert both.operations[6] == both.operations[7] == ()
     assert combined([two]).operations[0][0] == two.operations[0][0]
+
+
+# ---- where spares stand -------------------------------------------------------------------------------------------
+
+
+def test_places_of_spares_are_told_apart_by_hops_and_fibres() -> None:
+    """A spare beside the job is nearer; on photonics the step does not feel it, only fibres do."""
+    rows = {row.fabric: row for row in predicted_rows(fabrics=["photonic", "e1"], spares=["corner", "nearest"])}
+    assert rows["e1 nearest"].ring_hops == 12 and rows["e1 corner"].ring_hops == 16  # 8 before the failure
+    assert rows["e1 nearest"].shared_links == 0 and (rows["e1 corner"].shared_links or 0) > 0
+    # two circuits to each of two neighbours: over one pair of servers, or over two of them one after the other
+    assert (rows["photonic nearest"].ring_hops, rows["photonic corner"].ring_hops) == (4, 8)
+    after = {name: row.predicted_step_time_after_s for name, row in rows.items()}
+    assert after["photonic corner"] == pytest.approx(after["photonic nearest"], rel=1e-6)
+    assert rows["e1 corner"].reserve_chips == 4
+
+
+def test_one_spare_in_each_free_server() -> None:
+    settings = validated(FailoverSettings, {"neighbour": None})
+    rack = settings.setting("e1", "spread").plan.rack
+    assert rack is not None and rack.spares == (4, 8, 12)
