@@ -332,7 +332,7 @@ class AllToAllSettings(TrialSettings):
         )
 
     def route_trials(self) -> Iterator[RouteTrial]:
-        """What study route measures: the circuits of a rotor, for each number of ranks."""
+        """The trials of study route: the circuits of a rotor, for each number of ranks."""
         for n in (self.ranks or (8,)) if ROUTE in self.studies else ():
             yield RouteTrial(
                 self.fabric("rotor", n), Cycle(matchings=self.matchings(n)), self.gate_us, self.gate_loss_db
