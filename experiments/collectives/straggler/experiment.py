@@ -100,10 +100,10 @@ class StragglerSettings(TrialSettings):
     inject: Annotated[str | None, Option(metavar="CAUSE")] = Field(
         default=None, description="another cause of lateness, for study injection; help lists the causes"
     )
-    buckets: tuple[Annotated[int, Field(ge=1, le=64)], ...] = Field(
+    buckets: Annotated[tuple[Annotated[int, Field(ge=1, le=64)], ...], Option(metavar="N,...")] = Field(
         default=(1, 2, 4, 8), min_length=1, description="numbers of all-reduces that share the buffer, in study buckets"
     )
-    groups: tuple[Annotated[int, Field(ge=2, le=16)], ...] = Field(
+    groups: Annotated[tuple[Annotated[int, Field(ge=2, le=16)], ...], Option(metavar="N,...")] = Field(
         default=(2,), min_length=1, description="numbers of groups of --ranks ranks, in study groups"
     )
     alpha_ms: Annotated[Delay, Option("--alpha", "MS")] = Field(
@@ -263,6 +263,8 @@ def _in_time_and_late(e: StragglerSettings, n: int, size: int) -> Points:
 
 
 def _buckets(e: StragglerSettings, n: int, size: int) -> Points:
+    if max(e.buckets) > size:
+        raise ConfigError(f"{max(e.buckets)} do not share a buffer of {size} bytes; give larger --sizes", key="buckets")
     for count in e.buckets:
         yield {"delay_s": e.long_delay_s(n, size), "buckets": count, "tags": (("buckets", count),)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
@@ -118,16 +119,21 @@ def _gains(rows: Sequence[Row]) -> Iterator[str]:
         gain = ratio_of(rings[0], row, "time_s") if rings and row["algorithm"] != "ring" else None
         if gain is None:
             continue
-        where, law = f"rank late by {row['straggler_delay_s']:.3f} s", rings[0]["law_s"] / row["law_s"]
+        where, beside = f"rank late by {row['straggler_delay_s']:.3f} s", ""
+        if row["law_s"]:
+            law = rings[0]["law_s"] / row["law_s"]
+            beside = f"; law {law:.3f} ({gain.median / law - 1:+.1%})"
         if row["study"] == "buckets":
             where += f", buckets: {row['buckets']} of {in_words(row['bytes'])}"
         elif row["study"] == "two":
-            where += f" and another by {row['second_delay_s']:.3f} s (T_crit {row['critical_delay_s']:.3f} s)"
+            where += (
+                f" and another by {row['second_delay_s']:.3f} s (T_crit {row['critical_delay_s'] or math.inf:.3f} s)"
+            )
         else:
             where += f", in one of {row['groups']} groups (the others took {row['in_time_s']:.3f} s)"
         yield (
             f"{row['n']} ranks, {where}: Ring takes {estimate_in_words(gain, '.3f')} times as long as "
-            f"{row['algorithm']}; law {law:.3f} ({gain.median / law - 1:+.1%})."
+            f"{row['algorithm']}{beside}."
         )
 
 

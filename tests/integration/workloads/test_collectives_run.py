@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from experiments.collectives.straggler.experiment import StragglerSettings
 from experiments.job_group import JobGroup
 from experiments.job_point import Fabric, JobPoint
 from experiments.point_run import PointRun
 from experiments.session import Session
-from experiments.settings import PacketSettings
+from experiments.settings import PacketSettings, validated
 from railyard.errors import ConfigError
 from railyard.point_folder import numbers_in, point_folder
 from railyard.scale import Scale
@@ -27,6 +28,7 @@ from workloads.collectives.catalog import ALGORITHMS, schedule
 from workloads.collectives.circuits import circuit_uses, follow_circuits
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
 from workloads.schedule import Schedule
+from workloads.stragglers.injection import parse_injection
 
 pytestmark = pytest.mark.root
 
@@ -190,6 +192,19 @@ def test_a_straggler_is_served_one_peer_after_another(
         mine = [e for e in events if e.kind == "communicate" and e["step"] == 1]
         times[name] = max(e.end or e.t for e in mine) - max(e["posted"] for e in mine)
     assert times["ring"] / times["stragglar"] == pytest.approx(1.361, rel=0.06)
+
+
+@pytest.mark.beside
+def test_a_late_rank_of_one_group_holds_up_its_own_group_and_then_the_reduction_across(launcher: AgentLauncher) -> None:
+    settings = validated(StragglerSettings, {"studies": ["groups"], "ranks": [4], "sizes": ["64K"]})
+    late = next(trial for trial in settings.trials() if trial.schedule.algorithm == "stragglar")
+    trial = replace(late, injection=parse_injection("fixed:0.5"), then=(schedule("all_reduce", 4, "ring"),))
+    with Session(VERIFIED, trial.fabric.topology(Scale(1.0))) as session:
+        events = run(session, launcher, trial.program(Scale(1.0), 2, 1), steps=2)
+    verified = [e for e in events if e.kind == "verified"]
+    assert len(verified) == 2 * RANKS * 4 and all(e["wrong"] == 0 for e in verified)
+    own, other = (trial.times(events, 1, [name]).time_s for name in ("tp0", "tp1"))
+    assert other < 0.4 < 0.5 < own < trial.times(events, 1).time_s
 
 
 @pytest.mark.beside

@@ -11,6 +11,7 @@ import pytest
 from commands.claims.claim import DOCS, is_where, read_catalog
 from commands.claims.kept import Kept, read_kept
 from commands.main import main
+from experiments.collectives.straggler.experiment import LATE_ENOUGH
 from experiments.collectives.straggler.law import StragglerLaw
 from experiments.collectives.straggler.report import laws
 from experiments.fabric_cost.experiment import ClusterDesign, fabric_rows
@@ -22,16 +23,20 @@ from workloads.catalog import make_workload, recipe_of
 from workloads.program import Compute
 from workloads.training.recipe import changed
 
-CLAIMS = read_catalog().claims
+CATALOG = read_catalog()
+CLAIMS = CATALOG.claims
 REASONS = {name: claim.why for name, claim in CLAIMS.items() if claim.why}
 WINDOW_S = 1.15
 """A window of the authors' step in which nobody needs the rail: with it ``hidden_once`` is nearest to their growth."""
 ON_DEMAND, PROVISIONED = (published(f"opus-llama-growth-{mode}").values for mode in ("on-demand", "provisioned"))
 
 
+RUNS = ["allocation", "server-fabric", "straggler", "straggler-ranks", "straggler-late", "straggler-buckets"]
+
+
 @pytest.fixture(scope="module")
 def kept() -> dict[str, Kept]:
-    return read_kept(DOCS / "measured", ["allocation", "server-fabric", "straggler", "straggler-ranks"])[0]
+    return read_kept(DOCS / "measured", RUNS)[0]
 
 
 def hidden_once(delay_ms: float) -> float:
@@ -42,7 +47,7 @@ def hidden_once(delay_ms: float) -> float:
 
 def test_which_claims_do_not_hold() -> None:
     assert set(REASONS) == {
-        *("opus-growth-2000", "opus-100-provisioned", "stragglar-hardware"),
+        *("opus-growth-2000", "opus-100-provisioned"),
         *("morphlux-epoch", "morphlux-outage"),
         *("propius-scarce-jct", "dark-100"),
     }
@@ -101,6 +106,15 @@ def test_the_laws_of_a_late_rank_are_those_of_the_kept_runs(kept: dict[str, Kept
     assert CLAIMS["stragglar-break-even"].expected == pytest.approx(law.critical_delay_s, rel=1e-5)
     for law in laws(kept["straggler-ranks"].rows):
         assert CLAIMS[f"stragglar-law-{law.n}"].expected == pytest.approx(law.speedup, rel=1e-5)
+    (four,) = laws(kept["straggler-late"].rows)
+    late_s = LATE_ENOUGH * four.first_phase_s
+    assert CLAIMS["stragglar-two"].expected == pytest.approx(late_s - four.critical_delay_s, rel=1e-5)
+    assert CLAIMS["stragglar-groups-in-time"].expected == pytest.approx(four.ring_s, rel=1e-5)
+    eight = StragglerLaw(8, 1 << 18, 0.005, four.bytes_per_s)
+    assert CLAIMS["stragglar-size"].expected == pytest.approx(eight.critical_bytes, rel=1e-5)
+    of = {row["algorithm"]: row["law_s"] for row in kept["straggler-buckets"].rows if row["buckets"] == 4}
+    assert CLAIMS["stragglar-buckets-all"].expected == pytest.approx(of["ring"] / of["stragglar"], rel=1e-5)
+    assert CLAIMS["stragglar-buckets-first"].expected == pytest.approx(of["ring"] / of["auto"], rel=1e-5)
 
 
 def test_the_authors_provisioned_step_exposes_six_delays_as_soon_as_the_delay_exceeds_50_ms() -> None:
@@ -118,11 +132,14 @@ def test_one_cost_a_round_gives_the_speed_up_of_the_hardware_and_its_critical_de
     assert (round(cost, 4), round(critical * buffer_ms, 2)) == (0.0127, 5.57)
     assert critical * buffer_ms == pytest.approx(published("stragglar-critical-delay").value, rel=0.01)
     assert StragglerLaw(8, 1, 0.0, 1.0).critical_delay_s * buffer_ms == pytest.approx(3.75, abs=0.005)
-    measured, rate = published("stragglar-critical-delay"), published("h100-rate")
-    assert "0.0127 of" in REASONS["stragglar-hardware"]
-    assert f"lowers the law to {published('stragglar-measured').bounds[1]:g}," in REASONS["stragglar-hardware"]
-    moved = f"GPUs of {rate.value:g} {rate.unit} from 3.75 to 5.57 ms, where {measured.value:g} ms were measured"
-    assert f"{moved} ({measured.where})" in REASONS["stragglar-hardware"]
+    assert CLAIMS["stragglar-hardware"].expected == published("stragglar-measured").bounds[1]
+    assert (
+        "cost of 0.0127 of" in CLAIMS["stragglar-hardware"].says and "gives 1.361" in CLAIMS["stragglar-hardware"].note
+    )
+    assert "3.75 ms at 450 GB/s" in CLAIMS["stragglar-hardware-critical"].note
+    for run in ("straggler-cost", "straggler-h100"):
+        assert "--round-cost 0.0127" in CATALOG.runs[run].arguments
+    assert f"--port-gbps {published('h100-rate').value * 8:g} " in CATALOG.runs["straggler-h100"].arguments
 
 
 def test_no_one_gain_of_two_ports_gives_the_epochs_of_the_testbed() -> None:

@@ -171,6 +171,8 @@ def test_gains_of_buckets_late_ranks_and_groups_stand_beside_the_law() -> None:
     assert "buckets: 4 of 4,194,304 bytes" in buckets and "and another by 0.100 s (T_crit 0.270 s)" in two
     assert "in one of 2 groups (the others took 0.500 s)" in groups
     assert not list(findings(SETTINGS, [row for row in made if row["algorithm"] == "ring"]))
+    on_circuits = findings(SETTINGS, [{**row, "law_s": None, "critical_delay_s": None} for row in made])
+    assert [said.endswith("as stragglar.") for said in on_circuits] == [True] * 3
 
 
 STUDIES = ("buckets", "two", "groups")
