@@ -27,14 +27,11 @@ from railyard.scale import goodput_bytes_per_s
 from railyard.size import in_words
 from workloads.collectives.circuits import End, Ends, circuit_uses
 from workloads.rank.exchange import elements_of
-from workloads.schedule import Schedule
 
 Law = Callable[[Trial], float]
 """The time of a trial after the last arrival, in seconds."""
-FOLLOWING = ("on-demand", "in-slots")
-"""Kinds of circuits that are set up when a stage needs them."""
-Kind = tuple[str, str]
-"""Policy or algorithm, and kind of circuits."""
+Kind = tuple[str, int, int, str, str]
+"""Study, ranks, bytes, policy or algorithm, and kind of circuits."""
 _LONG_S = 1e6
 
 
@@ -54,7 +51,10 @@ def stages(trial: Trial) -> tuple[Stage, ...]:
     rounds = sorted({t.round for t in plan.transfers if not t.local})
     sizes = round_bytes(plan, elements_of(trial.bytes), OCS_PORTS)
     seconds = {r: max(s.scale_out / rails, s.scale_up / inside) for r, s in zip(rounds, sizes, strict=True)}
-    circuits = _circuits_by_round(plan)
+    circuits: dict[int, set[Ends]] = defaultdict(set)
+    for use in circuit_uses(plan):
+        for number in use.transfers:
+            circuits[plan.transfers[number].round].add(use.ends)
     runs = [(ends, list(run)) for ends, run in groupby(rounds, key=lambda number: circuits[number])]
     standing: dict[End, Ends] = {}
     found: list[Stage] = []
@@ -64,14 +64,6 @@ def stages(trial: Trial) -> tuple[Stage, ...]:
         found.append(Stage(run[0], sum(seconds[number] for number in run), changes))
         standing |= by_port
     return tuple(found[len(runs) :])
-
-
-def _circuits_by_round(plan: Schedule) -> dict[int, frozenset[Ends]]:
-    circuits: dict[int, set[Ends]] = defaultdict(set)
-    for use in circuit_uses(plan):
-        for number in use.transfers:
-            circuits[plan.transfers[number].round].add(use.ends)
-    return defaultdict(frozenset, {number: frozenset(ends) for number, ends in circuits.items()})
 
 
 def has_law(trial: Trial) -> bool:
@@ -113,47 +105,40 @@ def crossings(rows: Sequence[Row], trials: Callable[[], Iterable[Trial]], law: L
     ``trials`` are those of the settings of ``rows``.
     """
     rows = [row for row in rows if row.get("circuits")]
-    found: dict[tuple[str, int, int], dict[Kind, Trial]] = {}
-    for trial in trials() if len({row["reconfiguration_delay_ms"] for row in rows}) > 1 else ():
-        if trial.circuits:
-            name = dict(trial.tags).get("policy", trial.schedule.algorithm)
-            place = found.setdefault((trial.study, trial.schedule.n, trial.bytes), {})
-            place.setdefault((name, trial.circuits), trial)
-    for (study, n, size), kinds in found.items():
-        here = [row for row in rows if (row["study"], row["n"], row["bytes"]) == (study, n, size)]
-        for one, other in _compared(kinds):
-            first, second = ([r for r in here if _kind(r) == kind] for kind in (one, other))
-            if min(len(first), len(second)) > 1:
-                at = crossing_of(first, second, "reconfiguration_delay_ms", "after_arrival_s")
-                measured = _from_on(
-                    None if at is None else at.median, min(r["reconfiguration_delay_ms"] for r in first)
-                )
-                by_law = overtakes_s(law, kinds[one], kinds[other])
-                yield (
-                    f"{n} ranks, {in_words(size)}: {_words(other)} is faster than {_words(one)} at "
-                    f"{measured.format('reconfiguration delays')}; law: at "
-                    f"{_from_on(None if by_law is None else by_law * 1e3, 0.0).format('delays')}."
-                )
+    kinds: dict[Kind, Trial] = {}
+    for t in trials() if len({row["reconfiguration_delay_ms"] for row in rows}) > 1 else ():
+        name = dict(t.tags).get("policy", t.schedule.algorithm)
+        kinds.setdefault((t.study, t.schedule.n, t.bytes, name, t.circuits), t)
+    for one, other in filter(_are_compared, permutations(kinds, 2)):
+        first, second = ([row for row in rows if _kind(row) == kind] for kind in (one, other))
+        if min(len(first), len(second)) > 1:
+            at = crossing_of(first, second, "reconfiguration_delay_ms", "after_arrival_s")
+            least_s = min(row["reconfiguration_delay_ms"] for row in first) / 1e3
+            measured = _from_on(None if at is None else at.median / 1e3, least_s, "reconfiguration delays")
+            yield (
+                f"{one[1]} ranks, {in_words(one[2])}: {_words(other)} is faster than {_words(one)} at {measured}; "
+                f"law: at {_from_on(overtakes_s(law, kinds[one], kinds[other]), 0.0, 'delays')}."
+            )
 
 
 def _kind(row: Row) -> Kind:
-    return row.get("policy") or row["algorithm"], row["circuits"]
+    return row["study"], row["n"], row["bytes"], row.get("policy") or row["algorithm"], row["circuits"]
 
 
 def _words(kind: Kind) -> str:
-    name, circuits = kind
+    *_, name, circuits = kind
     return name if circuits in (name, "in-slots") else f"{circuits} {name}"
 
 
-def _compared(kinds: Iterable[Kind]) -> Iterator[tuple[Kind, Kind]]:
-    """Circuits that follow with provisioned ones of the same algorithm, and both with static ones."""
-    for one, other in permutations(kinds, 2):
-        ahead = one[1] in FOLLOWING and other[1] == "provisioned" and (one[0] == other[0] or one[1] == "in-slots")
-        if ahead or (one[1] != "static" and other[1] == "static"):
-            yield one, other
+def _are_compared(pair: tuple[Kind, Kind]) -> bool:
+    """Circuits that follow with provisioned ones of the same algorithm, and both with static ones, in one study."""
+    (*place, name, circuits), (*others, other_name, other_circuits) = pair
+    if other_circuits == "provisioned":
+        return place == others and (circuits == "in-slots" or (circuits == "on-demand" and name == other_name))
+    return place == others and other_circuits == "static" and circuits not in ("", "static")
 
 
-def _from_on(delay_ms: float | None, least: float) -> str:
-    if delay_ms is None:
-        return "none of the {}"
-    return "all {}" if delay_ms <= least else f"{{}} from {delay_ms:.1f} ms on"
+def _from_on(delay_s: float | None, least_s: float, delays: str) -> str:
+    if delay_s is None:
+        return f"none of the {delays}"
+    return f"all {delays}" if delay_s <= least_s else f"{delays} from {delay_s * 1e3:.1f} ms on"
