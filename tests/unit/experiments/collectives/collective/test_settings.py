@@ -48,6 +48,15 @@ def test_the_model_is_near_the_bound_and_circuits_cost_their_delay() -> None:
     assert 9 * 0.050 < more < 11 * 0.075
 
 
+def test_every_delay_with_circuits_of_each_kind_and_a_ring_once() -> None:
+    ocs = {"kind": "ocs", "reconfiguration_delay_ms": [0, 50], "circuits": ["provisioned", "on-demand"]}
+    trials = experiment(algorithms=["ring", "recursive-doubling"], fabric=ocs).trials()
+    assert [(t.schedule.algorithm, t.reconfiguration_delay_s, t.circuits) for t in trials] == [
+        ("ring", 0.0, "static"), ("ring", 0.05, "static"),
+        *(("recursive-doubling", d, kind) for d in (0.0, 0.05) for kind in ("on-demand", "provisioned")),
+    ]  # fmt: skip
+
+
 def test_a_scaled_case_predicts_real_times() -> None:
     (real,) = foreseen(experiment(sizes=["4M"]))
     (scaled,) = foreseen(experiment(sizes=["400M"], fabric={"port_gbps": 5}, scale={"rate": "1/100"}))

@@ -112,6 +112,22 @@ def rows(n: int, size: int, study: str, delay_s: float, **more: Any) -> list[Row
     ]
 
 
+def test_the_machines_share_of_a_change_is_what_circuits_without_delay_take_longer_than_packets() -> None:
+    _, packets = rows(8, 1 << 22, "reconfiguration", 1.5, second_phase_rounds=9, reconfiguration_delay_ms=0.0)
+    slower = {"fabric": "ocs", "circuits": "on-demand", "after_arrival_s": packets["after_arrival_s"] + 9 * 0.004}
+    (said,) = findings(SETTINGS, [packets, {**packets, **slower}])
+    assert said == "8 ranks, 4,194,304 bytes: this machine needs 4.0 ms for a change of circuits."
+
+
+def test_study_reconfiguration_has_both_kinds_of_circuits_beside_one_ring_for_a_rank_as_late() -> None:
+    trials = [t for t in experiment(studies=["reconfiguration"], reconfiguration_delays_ms=[50]).trials() if t.circuits]
+    assert [(t.schedule.algorithm, t.circuits) for t in trials] == [
+        ("ring", "static"), ("stragglar", "on-demand"), ("stragglar", "provisioned")
+    ]  # fmt: skip
+    assert len({t.straggler_delay_s for t in trials}) == 1
+    assert trials[1].fabric.port_gbps == 2 * trials[2].fabric.port_gbps, "the same bandwidth in two ports"
+
+
 def test_a_step_is_said_with_its_break_even_and_the_log_beside_its_own_point_alone() -> None:
     won = rows(8, 1 << 22, "step", 0.73, all_reduce_share=0.2, expected_late=1.0)
     lost = rows(4, 1 << 19, "step", 0.0103, all_reduce_share=LOG_SHARE, expected_late=1.0)
