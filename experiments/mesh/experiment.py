@@ -71,14 +71,14 @@ class MeshStudy(Settings):
     )
     exact: bool = Field(default=False, description="fewest gates, or the proof that there is no route")
     cover: bool = Field(
-        default=False, description="the fewest partial matchings that join every two of the ports once, with a bound"
+        default=False, description="the fewest partial matchings that join every two of the ports once; with a bound"
     )
     time_s: Annotated[float, Option("--time-limit", "S")] = Field(
         default=10.0, gt=0, le=86_400, description="time limit for each matching, or for a whole cover, in s"
     )
     seed: int = Field(default=0, ge=0, description="seed of payloads and of all that is drawn")
     gate_loss_db: GateLoss = 0.5
-    gate_latency_ps: float = Field(default=10.0, ge=0, allow_inf_nan=False, description="latency of a gate, in ps")
+    gate_latency_ps: float = Field(default=10.0, ge=0, allow_inf_nan=False, description="latency of a gate (ps)")
     loss_budget_db: LossBudget = None
     draw: Annotated[Path | None, Option(metavar="FILE")] = Field(
         default=None,

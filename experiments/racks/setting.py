@@ -59,7 +59,7 @@ class TenantSection(Section):
         default=1,
         ge=1,
         le=64,
-        description="chips of a tensor-parallel ring, which works at the same time as the data-parallel one (1: none)",
+        description="chips of a tensor-parallel ring (at the same time as the data-parallel one; 1: none)",
     )
 
 

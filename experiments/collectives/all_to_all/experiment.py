@@ -201,13 +201,13 @@ class AllToAllSettings(TrialSettings):
     )
     cover: bool = Field(
         default=False,
-        description="slots that the mesh can hold: the fewest partial matchings that join every two ranks once",
+        description="the fewest partial matchings that join every two of the ports once; each is a slot",
     )
     gate_us: Annotated[float, Option("--gate-latency", "US")] = Field(
         default=500.0,
         ge=100,
         le=100_000,
-        description="latency of a gate in study route, in us of the wire: that of a chip, long enough to be seen",
+        description="latency of a gate (study route; us of the wire, long enough to be seen)",
     )
     gate_loss_db: GateLoss = 0.5
     loss_budget_db: LossBudget = None

@@ -42,7 +42,9 @@ class TrialFabricSection(Section):
     )
     mtu: Mtu = ROCE_MTU_BYTES
     reconfiguration_delay_ms: Annotated[tuple[Delay, ...], Option("--reconfiguration-delay", "MS,...")] = Field(
-        default=(0.0,), min_length=1, description="reconfiguration delays of the optical switch, in ms"
+        default=(0.0,),
+        min_length=1,
+        description="reconfiguration delay of the optical switch, in ms (a point for each)",
     )
     circuits: Annotated[tuple[CircuitKind, ...], Option("--circuits")] = Field(
         default=("on-demand",),

@@ -94,7 +94,7 @@ class StragglerSettings(TrialSettings):
     circuits: tuple[CircuitKind, ...] = Field(
         default=("on-demand", "provisioned"),
         min_length=1,
-        description="circuits of a round in study reconfiguration: set up when it begins, or in turn on two ports of "
+        description="circuits of a round (study reconfiguration): set up when it begins, or in turn on two ports of "
         "half the rate, each while the round before is sent",
     )
     inject: Annotated[str | None, Option(metavar="CAUSE")] = Field(

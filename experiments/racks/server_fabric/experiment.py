@@ -79,6 +79,8 @@ EPOCH_STEPS: Mapping[int, int] = {batch: int(steps) for batch, steps in publishe
 """Batch size -> steps of an epoch."""
 EPOCH_SHAPE: Shape = "2x1x1"
 """The shape of the published epochs by batch size, and of the recovery."""
+SECOND_PATH = published("morphlux-all-reduce").values[EPOCH_SHAPE]
+"""Bandwidth of an all-reduce over two ports / over one."""
 RECONFIGURATION_S = 0.010
 """Reconfiguration delay of the photonic fabric in real seconds, as in the failover experiment."""
 RECOVERY_STEPS = 6
@@ -150,7 +152,7 @@ class ServerFabricSettings(RackSettings):
         default=4,
         ge=1,
         le=MOST_CHIPS,
-        description="chips of a tensor-parallel ring in slices (1: no measurement of two rings at once)",
+        description="chips of a tensor-parallel ring (study slices; 1: not two rings at once)",
     )
     shapes: Annotated[tuple[Shape, ...], Option(metavar="NAME,...")] = Field(
         default=SHAPES, min_length=1, description="shapes of the slice"
@@ -167,7 +169,7 @@ class ServerFabricSettings(RackSettings):
         default=2.0,
         ge=1,
         le=2,
-        description="what a job gets of both ports of a host, in ports (MORPHLUX's hosts: 1.79, their iperf3 2)",
+        description=f"what a job gets of both ports of a host, in ports (morphlux-all-reduce: {SECOND_PATH:g})",
     )
     scale: ServerFabricScale = ServerFabricScale()
 
@@ -259,7 +261,7 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
         "                            # all studies on both fabrics",
         "--quick                     # one shape, shorter",
         "--study batch               # epochs at batch sizes 2, 4, 8",
-        "--second-path 1.79          # two ports give a job what they gave MORPHLUX's",
+        f"--second-path {SECOND_PATH:g}          # two ports give a job what they gave MORPHLUX's",
         "--study recovery --time 1   # in real time",
         "--study slices              # collectives on slices of a rack of 64 chips",
         "--predict                   # the model alone; no root",

@@ -109,7 +109,12 @@ def test_a_summary_says_what_was_calibrated_to_what_and_by_what_it_was_scaled() 
         ("server-fabric", [{"measure": "epoch"}, {"tenant": "A"}], {}, ["epoch-compute", "rack-stages"]),
         ("server-fabric", [{"measure": "iperf3"}], {}, []),
         ("propius", [{"layer": "packets"}], {}, ["propius-population"]),
-        ("propius", [{"layer": "virtual"}], {}, ["propius-population", "propius-speed-by-rank", "propius-online"]),
+        (
+            "propius",
+            [{"layer": "virtual"}],
+            {},
+            [f"propius-{key}" for key in ("population", "speed-by-rank", "speed-share", "online", "online-plentiful")],
+        ),
         ("bench", [{"name": "llama_on_demand_slope"}], {}, ["llama-forward"]),
     ],
 )

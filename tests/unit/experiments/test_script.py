@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +26,6 @@ class Ranks:
         self.orders: Sequence[ScriptRank] = ()
         self.killed: list[int] = []
         self.warning = "cores are shared"
-        self.reports = socket.socketpair()
-
-    def fileno(self) -> int:
-        return self.reports[0].fileno()
 
     def launch(self, orders: Sequence[ScriptRank], fds: Sequence[int]) -> None:
         self.orders = orders
@@ -46,19 +41,17 @@ class Ranks:
 
 
 @pytest.fixture
-def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A team of two ranks, with its clock, its launcher and what it said."""
     clock = [100.0]
     monkeypatch.setattr("experiments.script.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr("experiments.script.time.sleep", lambda seconds: clock.__setitem__(0, clock[0] + seconds))
+    monkeypatch.setattr("experiments.script.select.select", lambda *ends: clock.__setitem__(0, clock[0] + ends[-1]))
     ranks, said = Ranks(), list[str]()
     script = UserScript("train.py", ("--save", "{point}.pt"), ORDER, CALLS, timeout_s=10)
     made = ScriptTeam(ranks, script, tmp_path / "003-restart1", said.append)  # type: ignore[arg-type]
     places = [RankPlace(rank + 4, -1, f"g{rank}-fe", str(tmp_path / f"s{rank}")) for rank in range(2)]
     made.launch(places, "10.250.0.5", 29500)
-    yield made, clock, ranks, said
-    for end in ranks.reports:
-        end.close()
+    return made, clock, ranks, said
 
 
 def test_each_rank_has_its_place_its_calls_and_files_and_all_the_arguments_of_the_point(team: Any) -> None:
