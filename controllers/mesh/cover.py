@@ -4,8 +4,9 @@ Each pair of ports is in exactly one matching of the cover. Some pairs exclude e
 share a port, and those that a corner of the mesh keeps apart (``controllers.mesh.corners``). The pairs at one port, or
 at two ports that a corner keeps apart, exclude each other all, so a cover has at least as many matchings (a clique of
 the graph of exclusions is a bound of its colouring). The search begins with a colouring in as many colours as the bound
-says, lays each colour on the mesh, and moves the pairs that could not be laid. What has no place when time is up goes
-to further matchings.
+says, lays each colour on the mesh, and moves the pairs that could not be laid. Pairs without a place then are looked
+for by the states of the gates (``controllers.mesh.gate_search``), which finds more where most ports of the mesh are
+given. What has no place when time is up goes to further matchings.
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from random import Random
 
 from controllers.mesh.corners import dead_end, forced_exits
 from controllers.mesh.exact import route_exact
+from controllers.mesh.gate_search import GateSearch
 from controllers.mesh.light_paths import Infeasible, Pair, Routed
 from controllers.mesh.negotiation import gates_to, route
 from topos.mesh import Mesh
 
-COLOURING_SHARE = 0.4
-"""The most that the search for a colouring takes of the time; what follows lays the colours on the mesh."""
+COLOURED, LAID, SEARCHED = 0.2, 0.4, 0.9
+"""Shares of the time at the end of which the searches for a colouring, for its layout and for states end."""
+CROWDED = 0.6
+"""The share of the mesh's ports from which on only states are looked for: a colouring hardly can be laid."""
 ALONE_S = 10.0
 """The limit of the proof that a pair has no path even alone."""
 TRIES, TRIED, ANYWHERE = 1, 6, 0.004
@@ -92,8 +96,11 @@ def cover(mesh: Mesh, ports: Sequence[int], *, most: int | None = None, seed: in
     sets = keeping_apart(mesh, ports, pairs)
     bound, why = least(sets, pairs, len(ports))
     search = _Search(mesh, pairs, sets, bound, most, Random(seed))
-    search.fill(search.any, began + COLOURING_SHARE * time_s)
-    search.drop_unlaid()
+    if len(ports) < CROWDED * len(mesh.ports):
+        search.fill(search.any, began + COLOURED * time_s)
+        search.drop_unlaid()
+        search.fill(search.laid, began + LAID * time_s)
+    search.change_gates(began + SEARCHED * time_s)
     search.fill(search.laid, began + time_s)
     search.add_matchings()
     laid = tuple(routed for routed in map(search.laid, search.slots) if routed is not None and routed.paths)
@@ -178,6 +185,27 @@ class _Search:
             if not self.laid(slot):
                 self.waiting += slot - kept
                 self._put(number, kept)
+
+    def change_gates(self, until: float) -> None:
+        """Look for states of the gates with which fewer pairs wait, from those of the slots as laid on."""
+        if not self.waiting:
+            return
+        layouts = [self.laid(slot) for slot in self.slots]
+        gates = len(self.mesh.gates)
+        states = [laid.states if laid else [self.random.random() < 0.5 for _ in range(gates)] for laid in layouts]
+        search = GateSearch(self.mesh, list(self.uses), states, self.most, self.random)
+        search.run(until)
+        shares = [(tuple(states), frozenset(pairs)) for states, pairs in search.shares()]
+        waiting = set(self.uses).difference(*(slot for _, slot in shares))
+        if len(waiting) >= len(self.waiting):
+            return
+        self.waiting = sorted(waiting)
+        for number, (states, slot) in enumerate(shares):
+            if not self.laid(slot):
+                self._laid[slot] = Routed(
+                    states, {pair: self.mesh.trace(states, pair[0]).gates for pair in sorted(slot)}
+                )
+            self._put(number, slot)
 
     def add_matchings(self) -> None:
         """Put every pair that still waits into the first slot where it fits, or into a further one."""
