@@ -192,8 +192,8 @@ class _Search:
             return
         layouts = [self.laid(slot) for slot in self.slots]
         gates = len(self.mesh.gates)
-        states = [laid.states if laid else [self.random.random() < 0.5 for _ in range(gates)] for laid in layouts]
-        search = GateSearch(self.mesh, list(self.uses), states, self.most, self.random)
+        before = [laid.states if laid else [self.random.random() < 0.5 for _ in range(gates)] for laid in layouts]
+        search = GateSearch(self.mesh, list(self.uses), before, self.most, self.random)
         search.run(until)
         shares = [(tuple(states), frozenset(pairs)) for states, pairs in search.shares()]
         waiting = set(self.uses).difference(*(slot for _, slot in shares))
