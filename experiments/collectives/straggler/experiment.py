@@ -211,7 +211,7 @@ class StragglerSettings(TrialSettings):
         tags.append(("critical_delay_s", law.critical_delay_s if math.isfinite(law.critical_delay_s) else None))
         lateness = (delay_s, *(0.0,) * (buckets - 1))
         names = [choose(late_s, law.critical_delay_s) if algorithm == AUTO else algorithm for late_s in lateness]
-        plan, *then = (self._costly(self.plan(name, n), law) for name in names)
+        plan, *then = (self.costly(self.plan(name, n), law) for name in names)
         if algorithm == AUTO:
             plan = replace(plan, algorithm=AUTO)
             tags.append(("chosen", "/".join(dict.fromkeys(names))))
@@ -225,7 +225,7 @@ class StragglerSettings(TrialSettings):
             tags.append(("law_s", law.wrong_s(delay_s, names[0]) if wrong else own_s + across_s))
         return self.trial(plan, size, delay_s, **changes, then=tuple(then), tags=tuple(tags))
 
-    def _costly(self, plan: Schedule, law: StragglerLaw) -> Schedule:
+    def costly(self, plan: Schedule, law: StragglerLaw) -> Schedule:
         """The schedule with the pauses that ``alpha_ms`` and ``round_cost`` ask for."""
         cost_s = law.alpha_s + (law.round_s if plan.algorithm.startswith("stragglar") else 0.0)
         return replace(plan, lockstep=True, pause_s=cost_s) if cost_s else plan
@@ -452,7 +452,7 @@ class Stragglers(TrialExperiment[StragglerSettings]):
             late_rank = max(range(n), key=lambda rank: delays[rank][step])
             expected = detector.predict()
             trial = settings.trial(
-                settings.plan("stragglar", n, expected),
+                settings.costly(settings.plan("stragglar", n, expected), settings.law(n, size)),
                 size,
                 delays[late_rank][step],
                 study="detector",
