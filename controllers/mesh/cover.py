@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from itertools import combinations
@@ -49,10 +49,6 @@ class Cover:
     why: str
     apart: tuple[Pair, ...] = ()
     unlaid: tuple[Pair, ...] = ()
-
-    @property
-    def proved(self) -> bool:
-        return len(self.matchings) == self.bound and not self.unlaid
 
 
 def keeping_apart(mesh: Mesh, ports: Sequence[int], pairs: Collection[Pair]) -> dict[str, frozenset[Pair]]:
@@ -97,11 +93,11 @@ def cover(mesh: Mesh, ports: Sequence[int], *, most: int | None = None, seed: in
     bound, why = least(sets, pairs, len(ports))
     search = _Search(mesh, pairs, sets, bound, most, Random(seed))
     if len(ports) < CROWDED * len(mesh.ports):
-        search.fill(search.any, began + COLOURED * time_s)
+        search.fill(began + COLOURED * time_s)
         search.drop_unlaid()
-        search.fill(search.laid, began + LAID * time_s)
+        search.fill(began + LAID * time_s, on_mesh=True)
     search.change_gates(began + SEARCHED * time_s)
-    search.fill(search.laid, began + time_s)
+    search.fill(began + time_s, on_mesh=True)
     search.add_matchings()
     laid = tuple(routed for routed in map(search.laid, search.slots) if routed is not None and routed.paths)
     apart = tuple(pair for pair in asked if isinstance(ways[pair], Infeasible))
@@ -144,13 +140,8 @@ class _Search:
             self._laid[slot] = route(self.mesh, sorted(slot), most=self.most, tries=TRIES)
         return self._laid[slot]
 
-    @staticmethod
-    def any(slot: frozenset[Pair]) -> bool:
-        """Whether a slot is a colour: its pairs use no name twice, which ``fill`` sees to."""
-        return True
-
-    def fill(self, fits: Callable[[frozenset[Pair]], object], until: float) -> None:
-        """Give every waiting pair a slot, each slot ``fits``; a pair may take the place of others, which then wait.
+    def fill(self, until: float, *, on_mesh: bool = False) -> None:
+        """Give every waiting pair a slot, ``on_mesh`` one that can be laid with it; others may lose their place.
 
         Source: J. Dinitz and D. Stinson, A hill-climbing algorithm for the construction of one-factorizations, 1987:
         the slot where the fewest lose their place, drawn among equals; here once in a while any slot, to get away from
@@ -166,7 +157,7 @@ class _Search:
                 places.append((0 if anywhere else len(lost), self.random.random(), number, lost))
             for _, _, number, lost in nsmallest(TRIED, places, key=lambda entry: entry[:2]):
                 slot = self.slots[number] - lost | {pair}
-                if fits(slot):
+                if not on_mesh or self.laid(slot):
                     self.waiting[place] = self.waiting[-1]
                     self.waiting[-1:] = lost
                     self._put(number, slot)
@@ -179,12 +170,13 @@ class _Search:
     def drop_unlaid(self) -> None:
         """Take pairs out of the slots that cannot be laid, long ones first, until they can."""
         for number, slot in enumerate(self.slots):
+            if self.laid(slot):
+                continue
             kept = frozenset[Pair]()
-            for pair in [] if self.laid(slot) else sorted(slot, key=lambda pair: self.length[pair]):
+            for pair in sorted(slot, key=lambda pair: self.length[pair]):
                 kept = kept | {pair} if self.laid(kept | {pair}) else kept
-            if not self.laid(slot):
-                self.waiting += slot - kept
-                self._put(number, kept)
+            self.waiting += slot - kept
+            self._put(number, kept)
 
     def change_gates(self, until: float) -> None:
         """Look for states of the gates with which fewer pairs wait, from those of the slots as laid on."""
