@@ -319,9 +319,8 @@ class JobGroup:
         """
         pace = self._pace.get(job.name)
         whole, share = divmod(step, 1)
-        training = job.job.training
-        if training is not None and training.arrivals is not None and job.epoch is not None:
-            came_s = self._run.scale.emulated_s(training.arrivals.at_s[int(whole)])
+        if job.job.arrivals is not None and job.epoch is not None:
+            came_s = self._run.scale.emulated_s(job.job.arrivals.at_s[int(whole)])
             return job.epoch + came_s + share * job.job.expected_step_s
         if pace is None or pace.done < whole:
             return None

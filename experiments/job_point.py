@@ -21,7 +21,7 @@ from railyard.scale import Floors, Scale
 from topos.describe import plan as describe
 from topos.plan import FabricPlan
 from workloads.agent.config import AgentMode
-from workloads.program import Arrivals, Program
+from workloads.program import Program, RequestTimes
 
 CONTROL_S = 0.002
 """Seconds from request to acknowledgement without a change of circuits (``railyard bench --only barrier``)."""
@@ -58,7 +58,7 @@ class Training:
     checkpoint_every: int
     state_bytes: float
     stages: tuple[tuple[str, float], ...] = ()
-    arrivals: Arrivals | None = None
+    arrivals: RequestTimes | None = None
     preloaded: bool = False
 
 
@@ -111,12 +111,17 @@ class JobPoint:
         """The name of the job at the controller."""
         return self.name if self.training is not None else job_name(self.name, self.reconfiguration_delay_s)
 
+    @property
+    def arrivals(self) -> RequestTimes | None:
+        """The requests of an inference job; None for any other job."""
+        return None if self.training is None else self.training.arrivals
+
     def program_of(self, members: Sequence[int]) -> Program:
         """The program for other ``members`` of a training job; that of any other job never changes."""
         return self.program if self.training is None else self.training.program(members)
 
     def holders(self, members: Sequence[int]) -> tuple[int, ...]:
-        """Those of ``members`` that have the state of the job: all but the client of an inference job."""
+        """The ranks of ``members`` that have the state of the job: all but the client of an inference job."""
         group = self.program_of(members).groups.get(self.name)
         return tuple(members) if group is None else group.members
 

@@ -406,11 +406,12 @@ class JobSupervisor:
             self._done_before = self.steps_done
 
     def resume(self) -> None:
-        """Begin the next incarnation from the last acknowledged checkpoint, or from step 0 if there is none."""
-        training, first, lacking = self.job.training, self.last_checkpoint, list[int]()
-        if training is not None and training.arrivals is not None:
-            first = self._done_before
-        if self._holders and not (training is not None and training.preloaded):
+        """Begin the next incarnation from the last acknowledged checkpoint, or from step 0 if there is none.
+
+        An inference job goes on with the first request that is not answered.
+        """
+        first, lacking = self.last_checkpoint if self.job.arrivals is None else self._done_before, list[int]()
+        if self._holders and not (self.job.training is not None and self.job.training.preloaded):
             lacking = [rank for rank in self.job.holders(self.members) if rank not in self._holders]
         self.resumed.append((first, max(0, self._done_before - first)))
         self.begin(first, lacking)

@@ -24,7 +24,7 @@ from experiments.racks.row import FailoverRow
 from measure.metrics.checks import Limits
 from measure.metrics.quantiles import quantiles
 from railyard.scale import Scale
-from workloads.program import Arrivals
+from workloads.program import RequestTimes
 
 MARGIN = 1 + Limits().model_share
 """Ratio to the p99 of before up to which a latency counts as one of before: as far as a faithful step may be off."""
@@ -53,7 +53,7 @@ class Requests:
 
 
 def measured(
-    arrivals: Arrivals, incarnations: Sequence[JobIncarnation], fault_t: float, resumed_s: float, scale: Scale
+    arrivals: RequestTimes, incarnations: Sequence[JobIncarnation], fault_t: float, resumed_s: float, scale: Scale
 ) -> Requests:
     """The requests of a run, from the steps of all ``incarnations``; ``fault_t`` is on the clock of the events."""
     steps = incarnations[0].steps
@@ -65,7 +65,7 @@ def measured(
 
 
 def predicted(
-    arrivals: Arrivals, fault_s: float, before_s: Sequence[float], after_s: Sequence[float], resumed_s: float
+    arrivals: RequestTimes, fault_s: float, before_s: Sequence[float], after_s: Sequence[float], resumed_s: float
 ) -> Requests:
     """The requests by the model: a chip dies ``fault_s`` after the first step began, and the job goes on after that.
 
@@ -80,7 +80,9 @@ def predicted(
     return Requests(came, ends, arrivals.patience_s, resumed_s)
 
 
-def served(arrivals: Arrivals, first: int, free_s: float, service_s: Iterable[float]) -> Iterator[tuple[int, float]]:
+def served(
+    arrivals: RequestTimes, first: int, free_s: float, service_s: Iterable[float]
+) -> Iterator[tuple[int, float]]:
     """Each request from ``first`` on with the end of its service; nothing is served before ``free_s``."""
     for step, seconds in zip(range(first, len(arrivals.at_s)), cycle(service_s), strict=False):
         free_s = max(free_s, arrivals.at_s[step]) + seconds
@@ -119,10 +121,9 @@ def request_times(requests: Requests, circuits_s: float) -> dict[str, object]:
 
 def set_requests(row: FailoverRow, job: JobPoint, incarnations: Sequence[JobIncarnation], scale: Scale) -> None:
     """Set the fields of requests of a recovered inference job."""
-    training = job.training
-    if training is not None and training.arrivals is not None and row.state == "recovered" and row.fault_t is not None:
+    if job.arrivals is not None and row.state == "recovered" and row.fault_t is not None:
         resumed_s = scale.real_s(row.restart_t - row.fault_t)
-        found = measured(training.arrivals, incarnations, row.fault_t, resumed_s, scale)
+        found = measured(job.arrivals, incarnations, row.fault_t, resumed_s, scale)
         vars(row).update(request_times(found, row.circuits_s or 0.0))
 
 
@@ -133,11 +134,11 @@ def predict_requests(
 
     ``before_s`` and ``after_s`` are as in ``predicted``.
     """
-    training, outage_s, step_s = job.training, row.predicted_outage_s, row.predicted_step_time_before_s
-    if training is None or training.arrivals is None or kill.step is None or outage_s is None or step_s is None:
+    outage_s, step_s = row.predicted_outage_s, row.predicted_step_time_before_s
+    if job.arrivals is None or kill.step is None or outage_s is None or step_s is None:
         return
     parts = dict(row.predicted_breakdown)
-    fault_s = training.arrivals.at_s[int(kill.step)] + kill.step % 1 * step_s
-    found = predicted(training.arrivals, fault_s, before_s, after_s, outage_s - parts["first step"])
+    fault_s = job.arrivals.at_s[int(kill.step)] + kill.step % 1 * step_s
+    found = predicted(job.arrivals, fault_s, before_s, after_s, outage_s - parts["first step"])
     circuits_s = parts["detect"] + parts["decide"] + parts["rewire"]
     vars(row).update({f"predicted_{name}": value for name, value in request_times(found, circuits_s).items()})

@@ -284,8 +284,7 @@ def play_racks(
     before: Callable[[Session], None] = lambda session: None,
 ) -> RackResult:
     """``play`` on racks, whose jobs share links and are predicted together."""
-    seen, training = windows(setting, jobs, [kill.ranks(setting.plan) for kill in faults.kills]), jobs[0].training
-    slowest_s = max(window.jobs[jobs[0].name].step_time_s for window in seen)
-    last_s = training.arrivals.at_s[-1] if training is not None and training.arrivals is not None else 0.0
-    expected_s = max(slowest_s * jobs[0].steps, last_s)
+    first, seen = jobs[0], windows(setting, jobs, [kill.ranks(setting.plan) for kill in faults.kills])
+    slowest_s = max(window.jobs[first.name].step_time_s for window in seen)
+    expected_s = max(slowest_s * first.steps, 0.0 if first.arrivals is None else first.arrivals.at_s[-1])
     return play(runner, setting, jobs, faults, seen=seen, expected_s=expected_s, before=before)

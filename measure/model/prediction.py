@@ -34,7 +34,7 @@ from railyard.timeline import Event
 from topos.plan import FabricPlan
 from workloads.phases import Phase, all_phases
 from workloads.program import Program, Send
-from workloads.rank.actions import Action, Announce, Drain, OpenPath, Pause, RunCompute, SendPart
+from workloads.rank.actions import Action, Announce, Drain, OpenPath, RoundPause, RunCompute, SendPart
 from workloads.rank.exchange import MessagePart
 from workloads.rank.executor import StepEnded
 from workloads.rank.flows import key_at_peer
@@ -168,12 +168,11 @@ class Simulation(Timers):
                 case Announce(path=(_, _, peer, _) as path):
                     key, there = key_at_peer(action.flow, rank), path_at_peer(path, rank)
                     self._execute(peer, self._ranks[peer].credit(key, there, action.last_round, self.now))
-                case Tell(flow, peer, word, number):
-                    told = partial(self._ranks[peer].told, flow, rank, word, number)
-                    self._later(self.costs.alpha_s, lambda now, peer=peer, told=told: self._execute(peer, told(now)))  # type: ignore[misc]
+                case Tell():
+                    self._later(self.costs.alpha_s, partial(self._told, rank, action))
                 case Drain(in_flight):
                     self._end(rank, in_flight)
-                case Pause(seconds=seconds):
+                case RoundPause(seconds=seconds):
                     self.at(self.now + seconds, partial(self._end_pause, rank, action))
                 case RunCompute(due):
                     self.at(due, lambda: self._execute(rank, machine.compute_done(self.now)))
@@ -184,7 +183,10 @@ class Simulation(Timers):
                 case _:
                     self._control.send(rank, action)
 
-    def _end_pause(self, rank: int, pause: Pause) -> None:
+    def _told(self, rank: int, tell: Tell, now: float) -> None:
+        self._execute(tell.rank, self._ranks[tell.rank].told(tell.flow, rank, tell.word, tell.number, now))
+
+    def _end_pause(self, rank: int, pause: RoundPause) -> None:
         self._execute(rank, self._ranks[rank].paused(pause, self.now))
 
     def _end(self, rank: int, in_flight: InFlight) -> None:

@@ -63,7 +63,7 @@ def circuit_uses(schedule: Schedule) -> tuple[CircuitUse, ...]:
     turn = 1
     for _, in_round in groupby(numbered, key=lambda entry: entry[1].round):
         circuits = _circuits_of(schedule, list(in_round))
-        if schedule.provisioned and _is_matching(circuits):
+        if schedule.provisioned and all(lane == 0 for ends in circuits for _, lane in ends):
             turn, matching = turn ^ (matching != circuits.keys()), set(circuits)
             circuits = {((a, turn), (b, turn)): transfers for ((a, _), (b, _)), transfers in circuits.items()}
         for ends, transfers in circuits.items():
@@ -97,10 +97,6 @@ def _circuits_of(schedule: Schedule, transfers: list[tuple[int, Transfer]]) -> d
                 raise _no_ports(schedule, end[0], peers[end[0]], t.round)
         circuits.setdefault(ends, []).append(number)
     return circuits
-
-
-def _is_matching(circuits: Iterable[Ends]) -> bool:
-    return all(lane == 0 for ends in circuits for _, lane in ends)
 
 
 def _no_ports(schedule: Schedule, position: int, peers: Iterable[int], number: int) -> ConfigError:

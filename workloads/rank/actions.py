@@ -22,7 +22,7 @@ class RunCompute:
 
 
 @dataclass(slots=True)
-class Pause:
+class RoundPause:
     """Action: call ``paused`` after ``seconds`` from ``since`` on (None: from now on); then ``part`` may go or come."""
 
     in_flight: InFlight
@@ -83,5 +83,5 @@ class Drain:
 
 Message = RequestCircuits | ReleaseCircuits | Moved
 """A message to the controller."""
-Action = SendPart | Announce | Tell | OpenPath | Pause | Drain | RunCompute | StepEnded | Message | Event
+Action = SendPart | Announce | Tell | OpenPath | RoundPause | Drain | RunCompute | StepEnded | Message | Event
 """An action of a rank, or an event for the timeline."""

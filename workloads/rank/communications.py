@@ -21,7 +21,7 @@ from railyard.timeline import Event
 from workloads.collectives.catalog import schedule_of
 from workloads.collectives.stragglar import eager_pieces, eager_whole
 from workloads.program import Collective, Communication, Program, Recv, Send
-from workloads.rank.actions import Action, Announce, Drain, OpenPath, Pause, SendPart
+from workloads.rank.actions import Action, Announce, Drain, OpenPath, RoundPause, SendPart
 from workloads.rank.circuit_client import circuit_client_of
 from workloads.rank.exchange import (
     ExchangePlans,
@@ -234,7 +234,7 @@ class Communications:
                 in_flight.keep(part)
             elif action == "pause":
                 assert in_flight.schedule is not None
-                self._out.append(Pause(in_flight, part, self.scale.emulated_s(in_flight.schedule.pause_s), since))
+                self._out.append(RoundPause(in_flight, part, self.scale.emulated_s(in_flight.schedule.pause_s), since))
             else:
                 self._announce(in_flight, part, since or 0.0)
         if in_flight.slot_sender is not None:
@@ -318,7 +318,7 @@ class Communications:
         if in_flight.first_phase is None or in_flight.first_phase.goes_on(part):
             self._advance(in_flight, in_flight.exchange.sent(part.transfer))
 
-    def paused(self, pause: Pause, due: float) -> list[Action]:
+    def paused(self, pause: RoundPause, due: float) -> list[Action]:
         """Begin the round of ``pause``, which ended at ``due``."""
         self._advance(pause.in_flight, pause.in_flight.exchange.paused(pause.part.transfer), due)
         return self._drain()

@@ -28,7 +28,7 @@ from workloads.agent.transport.payload import Values
 from workloads.agent.transport.sockets import receive_time
 from workloads.phases import phases
 from workloads.program import Recv, Send
-from workloads.rank.actions import Action, Announce, Drain, Message, OpenPath, Pause, RunCompute, SendPart
+from workloads.rank.actions import Action, Announce, Drain, Message, OpenPath, RoundPause, RunCompute, SendPart
 from workloads.rank.exchange import ELEMENT_BYTES, MessagePart, elements_of
 from workloads.rank.executor import ReleaseCircuits, StepEnded
 from workloads.rank.flows import Flow, FlowKey, flow_names
@@ -373,7 +373,7 @@ class CommEngine:
                 self._outbox.tell(action)
             elif isinstance(action, OpenPath):
                 self._outbox.open(action.path)
-            elif isinstance(action, Pause):
+            elif isinstance(action, RoundPause):
                 due = (self._timers.now if action.since is None else action.since) + action.seconds
                 self._timers.at(due, partial(self._end_pause, action, due))
             elif isinstance(action, Drain):
@@ -386,7 +386,7 @@ class CommEngine:
             for connection in list(self.transport):
                 connection.resume(now)  # a message may have waited until its collective began
 
-    def _end_pause(self, pause: Pause, due: float) -> None:
+    def _end_pause(self, pause: RoundPause, due: float) -> None:
         self.execute(self.machine.paused(pause, due))
 
     def _end_slots(self, group: str) -> None:
