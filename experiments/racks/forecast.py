@@ -91,9 +91,10 @@ class JobPrediction:
     step_times_s: tuple[float, ...] = ()
 
 
-class Way(NamedTuple):
-    """What a ring crosses: ``hops`` over links between chips (both ways round) or fibres between servers, links or
-    pairs of servers that are ``shared`` with other rings, and the ``most`` hops or fibres on one of all.
+class RingWay(NamedTuple):
+    """The way of a ring: its hops over links between chips (both ways round), or its fibres between servers.
+
+    ``shared``: links, or pairs of servers, that other rings cross too. ``most``: hops or fibres of all rings on one.
     """
 
     hops: int
@@ -112,7 +113,7 @@ class JobWindow:
     dead: frozenset[int]
     jobs: Mapping[str, JobPrediction]
     contended: bool
-    ways: Mapping[str, Way] = field(default_factory=dict)
+    ways: Mapping[str, RingWay] = field(default_factory=dict)
 
 
 def combined(programs: Sequence[Program]) -> Program:
@@ -198,7 +199,8 @@ def _window(
         avoid=dead,
     )
     predicted = predicted_jobs(prediction.events, members, setting.scale)
-    rings = [group for group in program.groups.values() if group.domain == "scale-out"]
+    parents = {group.parent for group in program.groups.values()}  # whose pairs have circuits, and no ring
+    rings = [g for g in program.groups.values() if g.domain == "scale-out" and g.name not in parents]
     loads = link_loads(setting.plan, rings, dead) if setting.plan.links else fibre_loads(setting, rings)
     contended = bool(setting.plan.links) and any(len(names) > 1 for names in loads.values())
     return JobWindow(members, dead, predicted, contended, {ring.name: _way(ring.name, loads) for ring in rings})
@@ -247,10 +249,10 @@ def operations_s(incarnation: JobIncarnation, steps: Iterable[int]) -> dict[Oper
     return {key: median(times) or 0.0 for key, times in found.items()}
 
 
-def _way(ring: str, loads: Mapping[Any, Counter[str]]) -> Way:
+def _way(ring: str, loads: Mapping[Any, Counter[str]]) -> RingWay:
     mine = [rings for rings in loads.values() if ring in rings]
     hops, most = sum(rings[ring] for rings in mine), max((rings.total() for rings in mine), default=0)
-    return Way(hops, sum(len(rings) > 1 for rings in mine), most)
+    return RingWay(hops, sum(len(rings) > 1 for rings in mine), most)
 
 
 def fibre_loads(setting: Setting, groups: Sequence[Group]) -> Mapping[Edge, Counter[str]]:
