@@ -145,7 +145,7 @@ class MeshStudy(Settings):
             raise ConfigError(f"{self.n} port has no pairs to cover; use at least 2", key="ports")
         for key in ("matching", "only", "exact", "choose"):
             if getattr(self, key) not in (None, False):
-                raise ConfigError("makes the matchings of the given ports itself; leave out the other", key="cover")
+                raise ConfigError(f"makes the matchings of the given ports itself; leave out {key}", key="cover")
 
     def _check_matching(self, pairs: Sequence[Pair]) -> None:
         self.mesh.check_ports((port for pair in pairs for port in pair), "matching")

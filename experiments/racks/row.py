@@ -67,18 +67,8 @@ class FailoverRow(MeasuredRow):
 
     main: ClassVar[tuple[str, ...]] = ("outage_s", "circuits_s", "step_time_before_s", "step_time_after_s")
     given: ClassVar[frozenset[str]] = MeasuredRow.given | {
-        *(
-            "rank",
-            "replaced_by",
-            "ring_hops",
-            "shared_links",
-            "most_on_link",
-            "reserve_chips",
-            "chips",
-            "fault_t",
-            "first_step",
-            "incarnation",
-        ),
+        *("rank", "replaced_by", "ring_hops", "shared_links", "most_on_link", "reserve_chips", "chips", "fault_t"),
+        *("first_step", "incarnation"),
     }
     faults: ClassVar[frozenset[str]] = MeasuredRow.faults | {"lost_steps", "unfinished_steps"}
     outcomes: ClassVar[Mapping[str, str]] = {"state": "reason"}

@@ -272,27 +272,17 @@ class Setting(FabricSetting):
         kind: CollectiveKind = "all_reduce",
     ) -> JobPoint:
         """A training job on ``members`` in ring order; its collectives keep every link of their rings busy."""
-        groups = training_groups(name, members, tenant.tensor_parallel)
-        of_group, ranks, size = self.lanes(groups), self.plan.ranks, round(tenant.gradient_bytes)
-        lanes, first = {group.dimension: of_group[group.name] for group in groups}, members
+        groups, first, size = training_groups(name, members, tenant.tensor_parallel), members, tenant.tensor_parallel
+        of_group, moved, seconds = self.lanes(groups), round(tenant.gradient_bytes), tenant.compute_s
+        lanes = {group.dimension: of_group[group.name] for group in groups}
+        options: dict[str, Any] = {"tensor_parallel": size, "tensor_lanes": lanes.get("tp", 1), "kind": kind}
 
         def program(members: Sequence[int]) -> Program:
-            step = training_job(
-                members,
-                size,
-                tenant.compute_s,
-                lanes["dp"],
-                ranks,
-                group=name,
-                kind=kind,
-                tensor_parallel=tenant.tensor_parallel,
-                tensor_lanes=lanes.get("tp", 1),
-            )
+            step = training_job(members, moved, seconds, lanes["dp"], self.plan.ranks, group=name, **options)
             return tenant.with_late(step, name, members, first) if isinstance(tenant, JobSection) else step
 
-        return self._point(
-            name, members, steps, Training(program, detection, tenant.checkpoint_every, tenant.state_bytes, stages)
-        )
+        training = Training(program, detection, tenant.checkpoint_every, tenant.state_bytes, stages)
+        return self._point(name, members, steps, training)
 
     def serving(
         self,

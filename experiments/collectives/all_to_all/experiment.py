@@ -225,18 +225,12 @@ class AllToAllSettings(TrialSettings):
     def _slots_are_slots(self) -> AllToAllSettings:
         if "slot" in self.studies and self.slots_ms and not any(self.slots_ms):
             raise ConfigError("study slot needs slots of fixed length; 0 stands for slots without one", key="slots_ms")
-        if self.cover and not self.mesh:
-            raise ConfigError("covers the pairs of a photonic mesh; name one, as in mesh 5x5", key="cover")
-        if ROUTE in self.studies and (not self.mesh or self.simplex):
-            raise ConfigError(
-                "study route follows light both ways on a photonic mesh; name one, as in mesh 5x5, and "
-                "leave out simplex",
-                key="studies",
-            )
+        if (self.cover or ROUTE in self.studies) and (not self.mesh or self.simplex):
+            key, subject = ("cover", "is of") if self.cover else ("studies", "route follows")
+            light = "light both ways on a photonic mesh; name one, as in mesh 5x5, and leave out simplex"
+            raise ConfigError(f"{subject} {light}", key=key)
         if most_gates(self.loss_budget_db, self.gate_loss_db) and not self.mesh:
             raise ConfigError("is of the gates of a photonic mesh; name one, as in mesh 5x5", key="loss_budget_db")
-        if self.cover and self.simplex:
-            raise ConfigError("is of circuits that carry data both ways; leave out simplex", key="cover")
         for slot in filter(None, self.slots_ms):
             Cycle(slot_s=slot / 1e3, guard_s=self.guard_ms / 1e3)
         return self

@@ -170,8 +170,9 @@ class FailoverSettings(RackSettings):
             raise ConfigError(f"is no stage of a restart; those are {', '.join(STAGES)}", key=f"stages.{unknown[0]}")
         if self.inference is not None and self.steps < FEWEST_REQUESTS:
             raise ConfigError(f"must be at least {FEWEST_REQUESTS} requests for an inference job", key="steps")
-        if self.inference is not None and self.job.tensor_parallel > 1:
-            raise ConfigError("is for a job that trains; leave it out, or inference", key="job.tensor_parallel")
+        for key in ("tensor_parallel", "algorithm", "late") if self.inference is not None else ():
+            if getattr(self.job, key) != JobSection.model_fields[key].default:
+                raise ConfigError("is for a job that trains; leave it out, or inference", key=f"job.{key}")
         for name in set(self.fabrics) - {"photonic", "fixed", "e1"} if self.spares else ():
             raise ConfigError(f"are for the fabrics photonic, fixed and e1; leave out {name}", key="spares")
         if self.random_kills and self.kill and "kill" in self.model_fields_set:

@@ -22,14 +22,7 @@ from experiments.racks.forecast import operations_s, predicted_rows, windows
 from experiments.racks.recovery import JobIncarnation, all_reduce_busbw, read_incarnations
 from experiments.racks.row import FailoverRow, add_ratios, judge_together
 from experiments.racks.run import RackResult, play_racks
-from experiments.racks.server_fabric.row import (
-    ELECTRICAL,
-    PHOTONIC,
-    SHAPES,
-    Measure,
-    ServerFabricRow,
-    Shape,
-)
+from experiments.racks.server_fabric.row import ELECTRICAL, PHOTONIC, SHAPES, Measure, ServerFabricRow, Shape
 from experiments.racks.server_fabric.slices import (
     DIMENSION,
     MOST_CHIPS,
