@@ -307,7 +307,7 @@ def most_gates(budget_db: float | None, gate_loss_db: float) -> int | None:
 
     ``ConfigError`` for a budget below the loss of one gate.
     """
-    if budget_db is None or not gate_loss_db:
+    if budget_db is None or budget_db >= gate_loss_db * 1e5:  # no mesh has as many gates
         return None
     most = int(budget_db / gate_loss_db + 1e-9)
     if not most:

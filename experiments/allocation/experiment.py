@@ -95,7 +95,7 @@ class AllocationSettings(Settings):
         default=(1, 2, 3, 4), min_length=1, description="numbers of dead chips per rack"
     )
     slo: Annotated[float, Option("--slo", "SHARE")] = Field(
-        default=0.95, gt=0, lt=1, description="probability with which failed chips find a spare, study reserve"
+        default=0.95, ge=0.01, lt=1, description="probability with which failed chips find a spare, study reserve"
     )
     wrap: bool = Field(default=True, description="slices across the edge of a rack")
     limit_ms: Annotated[float, Option("--limit", "MS")] = Field(
