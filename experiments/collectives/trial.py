@@ -162,8 +162,10 @@ class Trial:
     @property
     def circuits(self) -> str:
         """How circuits meet the rounds: static, in-slots or a ``CircuitKind``; empty on packet switches."""
-        if self.fabric.kind == "electrical" or self.cycle is not None:
-            return "in-slots" if self.cycle is not None else ""
+        if self.cycle is not None:
+            return "in-slots"
+        if self.fabric.kind == "electrical":
+            return ""
         if self.schedule.provisioned:
             return "provisioned"
         return "on-demand" if self.policy_name == FOLLOW and _changes(self.schedule) else "static"
