@@ -53,11 +53,17 @@ class Requests:
 
 
 def measured(
-    arrivals: RequestTimes, incarnations: Sequence[JobIncarnation], fault_t: float, resumed_s: float, scale: Scale
+    arrivals: RequestTimes,
+    incarnations: Sequence[JobIncarnation],
+    epoch: float,
+    fault_t: float,
+    resumed_s: float,
+    scale: Scale,
 ) -> Requests:
-    """The requests of a run, from the steps of all ``incarnations``; ``fault_t`` is on the clock of the events."""
-    steps = incarnations[0].steps
-    epoch = steps.job(0)[0] - scale.emulated_s(arrivals.at_s[0])
+    """The requests of a run, from the steps of all ``incarnations``.
+
+    The times ``epoch``, at which the first step began, and ``fault_t`` are on the clock of the events.
+    """
     ended = {step: each.steps.job(step)[1] for each in incarnations for step in each.steps.complete}
     after = [scale.real_s(ended[k] - fault_t) if k in ended else float("inf") for k in range(len(arrivals.at_s))]
     before_s = scale.real_s(fault_t - epoch)
@@ -119,11 +125,14 @@ def request_times(requests: Requests, circuits_s: float) -> dict[str, object]:
     }
 
 
-def set_requests(row: FailoverRow, job: JobPoint, incarnations: Sequence[JobIncarnation], scale: Scale) -> None:
-    """Set the fields of requests of a recovered inference job."""
-    if job.arrivals is not None and row.state == "recovered" and row.fault_t is not None:
+def set_requests(
+    row: FailoverRow, job: JobPoint, epoch: float | None, incarnations: Sequence[JobIncarnation], scale: Scale
+) -> None:
+    """Set the fields of requests of a recovered inference job; ``epoch`` is as in ``measured``."""
+    arrivals = job.arrivals
+    if arrivals is not None and epoch is not None and row.state == "recovered" and row.fault_t is not None:
         resumed_s = scale.real_s(row.restart_t - row.fault_t)
-        found = measured(job.arrivals, incarnations, row.fault_t, resumed_s, scale)
+        found = measured(arrivals, incarnations, epoch, row.fault_t, resumed_s, scale)
         vars(row).update(request_times(found, row.circuits_s or 0.0))
 
 

@@ -218,7 +218,7 @@ class RackResult(GroupResult):
             stored, kill = row.checkpoint_s is not None, None if number else self.kills[0]
             predict_recovery(row, self.setting, job.job, before, after, stored=stored, kill=kill)
         if not number:
-            set_requests(row, job.job, read_incarnations(self.events, job.name), self.setting.scale)
+            set_requests(row, job.job, job.epoch, read_incarnations(self.events, job.name), self.setting.scale)
         row.kill = ",".join(map(str, self.kills))
         row.acknowledged_checkpoints = [step for step, _ in job.acknowledged]
         row.resumed = list(job.resumed)

@@ -58,10 +58,10 @@ def test_the_simulated_machines_serve_as_the_recursion_says(fabric: str) -> None
     check(job.program)
     events = job.prediction(setting.plan, setting.scale).events
     service_s = predicted_jobs(events, {"A": job.members}, setting.scale)["A"].step_time_s
-    assert job.training is not None and job.training.arrivals is not None
-    arrivals = job.training.arrivals
+    arrivals = job.arrivals
+    assert arrivals is not None
     life = JobIncarnation("A", 0, job.members, 0.0, NEVER, tuple(e for e in events if e.get("rank") in job.members))
-    seen = measured(arrivals, [life], 0.0, 0.0, setting.scale)
+    seen = measured(arrivals, [life], 0.0, 0.0, 0.0, setting.scale)
     assert seen.came_s == pytest.approx(arrivals.at_s, abs=1e-6)
     assert seen.answered_s == pytest.approx([end for _, end in served(arrivals, 0, 0.0, [service_s])], rel=1e-3)
 
