@@ -140,10 +140,7 @@ _OVER_IRS = (
     Column("over irs", "measured", left=True),
     Column("by the model", "model", left=True),
 )
-_COMPARED = {
-    "jct": {"JCT": "jct_s"},
-    "delays": {"sched.": "scheduling_delay_s", "resp.": "response_time_s"},
-}
+_COMPARED = {"jct": {"JCT": "jct_s"}, "delays": {"sched.": "scheduling_delay_s", "resp.": "response_time_s"}}
 
 
 def _over_irs(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:

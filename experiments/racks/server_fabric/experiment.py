@@ -210,12 +210,12 @@ class ServerFabricSettings(RackSettings):
         sizes = dict.fromkeys((1, self.tensor_parallel))
         slices = measured_slices(self.requests) if "slices" in self.studies else ()
         for size, rack_slice, fabric in product(sizes, slices, (ELECTRICAL, PHOTONIC)):
-            of, options = SliceJob(rack_slice, size), rack_slice.options(photonic=fabric == PHOTONIC)
+            rings, options = SliceJob(rack_slice, size), rack_slice.options(photonic=fabric == PHOTONIC)
             setting = self._setting(fabric, RackTopo, options, port_gbps=PORT_GBPS / len(RACK.directions))
             moved = SLICE_BYTES[size > 1]
             tenant = TenantSection(compute_s=0.1, gradient_bytes=moved, checkpoint_every=0, tensor_parallel=size)
             kind: CollectiveKind = "reduce_scatter" if size == 1 else "all_reduce"
-            yield of, setting, setting.job("A", of.members, tenant, SLICE_STEPS, kind=kind)
+            yield rings, setting, setting.job("A", rings.members, tenant, SLICE_STEPS, kind=kind)
 
     def job(self, setting: Setting, epoch: Epoch) -> JobPoint:
         """The job of an epoch on a fabric; only a few steps of it where iperf3 alone is measured."""
@@ -271,8 +271,8 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
         """The model's values: line rate for iperf3, simulated all-reduces, epochs and recovery."""
         for epoch, setting in self._epochs():
             yield from self._rows(epoch, setting, self.settings.job(setting, epoch))
-        for of, setting, job in self.settings.slices():
-            yield from self._slice_rows(of, setting, job)
+        for rings, setting, job in self.settings.slices():
+            yield from self._slice_rows(rings, setting, job)
         if "recovery" in self.settings.studies:
             recovered = list[FailoverRow]()
             for setting, job in map(self.settings.recovery, FABRICS):
@@ -283,7 +283,7 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
     def points(self) -> int:
         """One row for each measure of an epoch or slice on each fabric, and one for the recovery on each."""
         recoveries = len(FABRICS) if "recovery" in self.settings.studies else 0
-        slices = sum(len(of.measures) for of, _, _ in self.settings.slices())
+        slices = sum(len(rings.measures) for rings, _, _ in self.settings.slices())
         return sum(len(epoch.measures) for epoch, _ in self._epochs()) + slices + recoveries
 
     def pieces(self) -> list[Piece]:
@@ -292,22 +292,22 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
             Piece(f"{epoch.name}, {epoch.measures[0]}, {setting.name}", (epoch, setting))
             for epoch, setting in self._epochs()
         ]
-        for of, setting, job in self.settings.slices():
-            found.append(Piece(f"{of.slice.name}, {of.measures[0]}, {setting.name}", (of, setting, job)))
+        for rings, setting, job in self.settings.slices():
+            found.append(Piece(f"{rings.slice.name}, {rings.measures[0]}, {setting.name}", (rings, setting, job)))
         if "recovery" in self.settings.studies:
             found += [Piece(f"recovery, {fabric}", (None, fabric)) for fabric in FABRICS]
         return found
 
     def measure(self, runner: Runner, piece: Piece) -> Sequence[MeasuredRow]:
         """Measure what is wanted of one epoch or slice on one fabric, or the recovery."""
-        of, on, *jobs = piece.of
-        if of is None:
+        subject, on, *jobs = piece.of
+        if subject is None:
             setting, job = self.settings.recovery(on)
             return play_racks(runner, setting, [job], Faults(parse_kills(KILL, setting.plan))).rows()
         if jobs:
-            rows = self._measure_slice(runner, of, on, jobs[0])
+            rows = self._measure_slice(runner, subject, on, jobs[0])
         else:
-            rows = self._measure(runner, of, on, self.settings.job(on, of))
+            rows = self._measure(runner, subject, on, self.settings.job(on, subject))
         for row in rows:
             runner.progress.result(f"{piece.name}, {row.measure}: {row.value:.2f} {row.unit}, {row.verdict}")
         return rows
@@ -375,20 +375,20 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
             judge_together(row, verdicts)
         return rows
 
-    def _slice_rows(self, of: SliceJob, setting: Setting, job: JobPoint) -> list[ServerFabricRow]:
+    def _slice_rows(self, rings: SliceJob, setting: Setting, job: JobPoint) -> list[ServerFabricRow]:
         model, rows = windows(setting, [job], [])[0].jobs[job.name].operations_s, []
-        for measure in of.measures:
+        for measure in rings.measures:
             known = ring_fields(setting, job.program, measure)
-            row = ServerFabricRow(measure=measure, shape=of.slice.name, fabric=setting.name, steps=job.steps, **known)
+            row = ServerFabricRow(measure=measure, shape=rings.slice.name, fabric=setting.name, steps=job.steps, **known)
             row.predicted, row.system = setting.scale.real_s(_slowest(model, job, measure)), setting.system
-            row.allocated = of.slice.electrical if setting.name == ELECTRICAL else of.slice.kind
+            row.allocated = rings.slice.electrical if setting.name == ELECTRICAL else rings.slice.kind
             row.at(setting.scale, self.settings.seed)
             rows.append(row)
         return rows
 
-    def _measure_slice(self, runner: Runner, of: SliceJob, setting: Setting, job: JobPoint) -> list[ServerFabricRow]:
-        result, rows = play_racks(runner, setting, [job]), self._slice_rows(of, setting, job)
-        incarnation = _uninterrupted(of.slice.name, job, result)
+    def _measure_slice(self, runner: Runner, rings: SliceJob, setting: Setting, job: JobPoint) -> list[ServerFabricRow]:
+        result, rows = play_racks(runner, setting, [job]), self._slice_rows(rings, setting, job)
+        incarnation = _uninterrupted(rings.slice.name, job, result)
         times, verdicts = operations_s(incarnation, incarnation.warm_steps()), result.verdicts(job.name)
         for row in rows:
             row.point, row.value = result.number, setting.scale.real_s(_slowest(times, job, row.measure))
