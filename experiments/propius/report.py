@@ -150,10 +150,10 @@ def _over_irs(rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
         for (name, column), above in product(columns.items(), dict.fromkeys(row["policy"] for row in of_study)):
             measured, model = (ratios(of_study, key, above, "irs") for key in (column, f"predicted_{column}"))
             for clients in sorted({*measured, *model} if above != "irs" else ()):
-                found = measured.get(clients), model.get(clients)
-                said = {key: each and str(each) for key, each in zip(("measured", "model"), found, strict=True)}
-                seeds = max(each.count for each in found if each)
-                yield {"of": name, "policy": above, "clients": clients, "seeds": seeds, **said}
+                intervals = {"measured": measured.get(clients), "model": model.get(clients)}
+                words = {key: interval and str(interval) for key, interval in intervals.items()}
+                seeds = max(interval.count for interval in intervals.values() if interval)
+                yield {"of": name, "policy": above, "clients": clients, "seeds": seeds, **words}
 
 
 def _tables(rows: Sequence[Row]) -> Iterator[Table]:

@@ -64,7 +64,7 @@ def measured(
 
     The times ``epoch``, at which the first step began, and ``fault_t`` are on the clock of the events.
     """
-    ended = {step: each.steps.job(step)[1] for each in incarnations for step in each.steps.complete}
+    ended = {step: life.steps.job(step)[1] for life in incarnations for step in life.steps.complete}
     after = [scale.real_s(ended[k] - fault_t) if k in ended else float("inf") for k in range(len(arrivals.at_s))]
     before_s = scale.real_s(fault_t - epoch)
     return Requests(tuple(at - before_s for at in arrivals.at_s), tuple(after), arrivals.patience_s, resumed_s)

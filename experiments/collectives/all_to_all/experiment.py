@@ -485,10 +485,8 @@ class AllToAll(TrialExperiment[AllToAllSettings]):
         return super().points() + sum(circuits)
 
     def pieces(self) -> list[Piece]:
-        return [
-            *super().pieces(),
-            *(Piece(f"round trips, {each[0].fabric.ranks} ranks", each) for each in self._routes()),
-        ]
+        routes = (Piece(f"round trips, {trial.fabric.ranks} ranks", (trial, slots)) for trial, slots in self._routes())
+        return [*super().pieces(), *routes]
 
     def measure(self, runner: Runner, piece: Piece) -> Sequence[MeasuredRow]:
         if isinstance(piece.of, Trial):

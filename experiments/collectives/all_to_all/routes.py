@@ -121,7 +121,7 @@ def _laid(session: Session, switch: SwitchPlan, slot: Slot) -> list[dict[str, An
 
     circuits = [list(circuit.ports) for circuit in slot.wiring[switch.name]]
     session.call("rewire", switch=switch.name, circuits=circuits, update="overwrite", delay_s=0.0)
-    (mesh,) = (each["mesh"] for each in session.call("circuits")["switches"] if each["name"] == switch.name)
+    (mesh,) = (known["mesh"] for known in session.call("circuits")["switches"] if known["name"] == switch.name)
     interface = {port.number: port.interface for port in switch.ports}
     for path in mesh["paths"]:
         held_ms = 0.0 if mesh["latency"].startswith(EMULATED) else path["latency_us"] / 2e3

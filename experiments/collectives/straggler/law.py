@@ -197,7 +197,7 @@ class StragglerLaw:
         The straggler is late for the first alone: it is ready for the others when that is over, as all ranks are.
         """
         first_s = self.total_s(algorithms[0], delay_s, second_s)
-        return first_s + sum(self.total_s(each, 0.0) for each in algorithms[1:])
+        return first_s + sum(self.total_s(name, 0.0) for name in algorithms[1:])
 
     def across_s(self, groups: int) -> float:
         """Time of a ring all-reduce of the buffer among the ranks of one place in ``groups`` groups of n ranks."""

@@ -376,10 +376,10 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
         return rows
 
     def _slice_rows(self, rings: SliceJob, setting: Setting, job: JobPoint) -> list[ServerFabricRow]:
-        model, rows = windows(setting, [job], [])[0].jobs[job.name].operations_s, []
+        model, rows, shape = windows(setting, [job], [])[0].jobs[job.name].operations_s, [], rings.slice.name
         for measure in rings.measures:
             known = ring_fields(setting, job.program, measure)
-            row = ServerFabricRow(measure=measure, shape=rings.slice.name, fabric=setting.name, steps=job.steps, **known)
+            row = ServerFabricRow(measure=measure, shape=shape, fabric=setting.name, steps=job.steps, **known)
             row.predicted, row.system = setting.scale.real_s(_slowest(model, job, measure)), setting.system
             row.allocated = rings.slice.electrical if setting.name == ELECTRICAL else rings.slice.kind
             row.at(setting.scale, self.settings.seed)
