@@ -8,7 +8,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 from rich.console import Console
 
 from experiments.collectives.experiment import TrialExperiment, TrialSettings
@@ -57,6 +57,12 @@ class TrialFabricSection(Section):
     @classmethod
     def _one_or_more(cls, value: Any) -> Any:
         return value if isinstance(value, (list, tuple)) else [value]
+
+    @model_validator(mode="after")
+    def _circuits_are_optical(self) -> TrialFabricSection:
+        if self.kind == "electrical" and ("provisioned" in self.circuits or len(self.reconfiguration_delay_ms) > 1):
+            raise ValueError("of packet switches has no circuits; leave out circuits and delays, or use kind ocs")
+        return self
 
     def fabric(self, ranks: int) -> TrialFabric:
         return TrialFabric(
