@@ -226,9 +226,9 @@ class AllToAllSettings(TrialSettings):
         if "slot" in self.studies and self.slots_ms and not any(self.slots_ms):
             raise ConfigError("study slot needs slots of fixed length; 0 stands for slots without one", key="slots_ms")
         if (self.cover or ROUTE in self.studies) and (not self.mesh or self.simplex):
-            key, subject = ("cover", "is of") if self.cover else ("studies", "route follows")
-            light = "light both ways on a photonic mesh; name one, as in mesh 5x5, and leave out simplex"
-            raise ConfigError(f"{subject} {light}", key=key)
+            key, subject = ("cover", "") if self.cover else ("studies", "route ")
+            needs = "needs a photonic mesh, whose light goes both ways; name one, as in mesh 5x5, and leave out simplex"
+            raise ConfigError(subject + needs, key=key)
         if most_gates(self.loss_budget_db, self.gate_loss_db) and not self.mesh:
             raise ConfigError("is of the gates of a photonic mesh; name one, as in mesh 5x5", key="loss_budget_db")
         for slot in filter(None, self.slots_ms):
