@@ -23,7 +23,7 @@ from controllers.mesh.corners import dead_end, forced_exits
 from controllers.mesh.exact import route_exact
 from controllers.mesh.gate_search import GateSearch
 from controllers.mesh.light_paths import Infeasible, Pair, Routed
-from controllers.mesh.negotiation import gates_to, route
+from controllers.mesh.negotiation import fewest_gates, route
 from topos.mesh import Mesh
 
 COLOURED, LAID, SEARCHED = 0.2, 0.4, 0.9
@@ -106,7 +106,7 @@ def cover(mesh: Mesh, ports: Sequence[int], *, most: int | None = None, seed: in
 
 def _alone(mesh: Mesh, pair: Pair, most: int | None) -> Routed | Infeasible | None:
     """One circuit alone on the mesh; as ``route_exact``."""
-    if dead_end(mesh, [pair]):
+    if dead_end(mesh, [pair]) or (most is not None and fewest_gates(mesh, pair) > most):
         return Infeasible((pair,))
     return route(mesh, [pair], most=most, tries=1) or route_exact(mesh, [pair], most=most, time_s=ALONE_S)
 
@@ -128,7 +128,7 @@ class _Search:
     ) -> None:
         self.mesh, self.most, self.random = mesh, most, random
         self.uses = {pair: [name for name, those in sets.items() if pair in those] for pair in pairs}
-        self.length = {pair: gates_to(mesh, pair[1])[mesh.ports[pair[0]].end] for pair in pairs}
+        self.length = {pair: fewest_gates(mesh, pair) for pair in pairs}
         self.slots: list[frozenset[Pair]] = [frozenset()] * count
         self.waiting = list(pairs)
         self._users: list[dict[str, Pair]] = [{} for _ in range(count)]

@@ -24,7 +24,7 @@ from controllers.mesh.light_paths import (
     laid,
     ordered_pairs,
 )
-from controllers.mesh.negotiation import gates_to
+from controllers.mesh.negotiation import fewest_gates, gates_to
 from railyard.errors import CircuitError
 from topos.mesh import Mesh, leaving_end
 
@@ -59,7 +59,7 @@ def route_exact(
     if dead_end(mesh, asked):
         return Infeasible(tuple(new), tuple(sorted(kept)))
     known = None if hint is None else sum(len(hint.paths[pair]) for pair in new)
-    if hint is not None and known == sum(_least(mesh, pair) for pair in new):
+    if hint is not None and known == sum(fewest_gates(mesh, pair) for pair in new):
         return replace(hint, proved=True)
     program = _Program(mesh, new, kept, known)
     if most is not None:
@@ -79,10 +79,6 @@ def _check_hint(mesh: Mesh, hint: Routed, pairs: Iterable[Pair], kept: Mapping[P
             raise CircuitError(f"the hint lays circuit {pair[0]}-{pair[1]} on another path than its fixed one")
 
 
-def _least(mesh: Mesh, pair: Pair) -> int:
-    return gates_to(mesh, pair[1])[mesh.ports[pair[0]].end]
-
-
 class _Program:
     """The model and its variables; ``most``: the gates that all paths together may cross, if limited."""
 
@@ -97,7 +93,7 @@ class _Program:
         self.mesh = mesh
         self.pairs = pairs
         self.cross = [self.model.new_bool_var("") for _ in mesh.gates]
-        slack = len(mesh.facing) if most is None else most - sum(_least(mesh, pair) for pair in pairs)
+        slack = len(mesh.facing) if most is None else most - sum(fewest_gates(mesh, pair) for pair in pairs)
         self.goes: list[dict[Passage, Any]] = [self._variables(pair, slack) for pair in pairs]
         self._fix(kept)
         for number, pair in enumerate(pairs):
@@ -110,7 +106,7 @@ class _Program:
 
     def _variables(self, pair: Pair, slack: int) -> dict[Passage, Any]:
         """A variable for every passage of a path of ``pair`` with at most ``slack`` gates more than the shortest."""
-        longest = min(_least(self.mesh, pair) + slack, len(self.mesh.facing))
+        longest = min(fewest_gates(self.mesh, pair) + slack, len(self.mesh.facing))
 
         def shortest(entering: int, leaving: int) -> int:
             """Gates of the shortest path from a to b by ``entering`` and ``leaving``, two ends of one gate."""

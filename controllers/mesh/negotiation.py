@@ -93,6 +93,11 @@ def gates_to(mesh: Mesh, port: int) -> tuple[int, ...]:
     return tuple(found.get(end, len(mesh.facing)) for end in range(len(mesh.facing)))
 
 
+def fewest_gates(mesh: Mesh, pair: Pair) -> int:
+    """The fewest gates that light crosses between two ports that are alone on the mesh."""
+    return gates_to(mesh, pair[1])[mesh.ports[pair[0]].end]
+
+
 @lru_cache(maxsize=16)
 def _backwards(mesh: Mesh) -> Any:
     """The ways of light backwards, as a graph: from an end (or ``-1 - port``) to the ends that lead there by a gate."""
