@@ -339,7 +339,6 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
                 "steps": job.steps,
                 "paper_s": epoch.paper_s(setting.name),
                 "published_ratio": epoch.published_ratio,
-                "second_path": self.settings.second_path,
             },
         }
         rows = []

@@ -31,7 +31,7 @@ class ServerFabricRow(MeasuredRow):
 
     main: ClassVar[tuple[str, ...]] = ("value",)
     given: ClassVar[frozenset[str]] = MeasuredRow.given | {
-        *("predicted", "lanes", "batch", "steps", "second_path", "law", "ports", "fibres"),
+        *("predicted", "lanes", "batch", "steps", "law", "ports", "fibres"),
     }
 
     measure: Annotated[Measure, "what was measured"]
@@ -47,7 +47,6 @@ class ServerFabricRow(MeasuredRow):
     batch: Annotated[int | None, "batch size"] = None
     paper_s: Annotated[float | None, "epoch of MORPHLUX (morphlux-epoch-*)"] = None
     steps: Annotated[int | None, "steps of the epoch"] = None
-    second_path: Annotated[float | None, "what a job gets of both ports of a host, in ports"] = None
     checksum_ok: Annotated[bool | None, "whether every step has the checksum of an undisturbed job"] = None
     law: Annotated[float | None, "closed form of a collective on a slice; none where rings share a link"] = None
     ports: Annotated[int | None, "ports of a chip that the ring of the collective uses"] = None
