@@ -305,7 +305,6 @@ class AllToAllSettings(TrialSettings):
                 ("guard_ms", self.guard_ms if in_slots else None),
                 ("demand", name),
                 ("mesh", self.mesh if variant != "electrical" else ""),
-                ("cover", len(cycle.matchings) or None),
             ),
         )
 

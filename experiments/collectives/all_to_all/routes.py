@@ -58,11 +58,9 @@ class RouteRow(MeasuredRow):
 
     study: Annotated[str, "study of the row"] = ROUTE
     n: Annotated[int, "number of ranks"]
-    mesh: Annotated[str, "size of the photonic mesh"]
     slot: Annotated[int, "number of the slot"]
     pair: Annotated[Sequence[int], "the ranks that the circuit joins"]
     gates: Annotated[int, "gates that the light of the circuit crosses"]
-    gate_us: Annotated[float, "latency of a gate on the emulated wire"]
     loss_db: Annotated[float, "loss of the path"]
     predicted_round_trip_ms: Annotated[float, "twice the gates, times the latency of one"]
     round_trip_ms: Annotated[float | None, "median round trip of a frame"] = None
@@ -82,16 +80,9 @@ def rows_of(trial: RouteTrial, slots: Sequence[Slot]) -> Iterator[RouteRow]:
 
 
 def _row(trial: RouteTrial, slot: int, pair: Sequence[int], gates: int) -> RouteRow:
-    return RouteRow(
-        n=trial.fabric.ranks,
-        mesh=trial.fabric.mesh,
-        slot=slot,
-        pair=pair,
-        gates=gates,
-        gate_us=trial.gate_us,
-        loss_db=gates * trial.gate_loss_db,
-        predicted_round_trip_ms=2 * gates * trial.gate_us / 1e3,
-    )
+    loss_db, law_ms = gates * trial.gate_loss_db, 2 * gates * trial.gate_us / 1e3
+    n = trial.fabric.ranks
+    return RouteRow(n=n, slot=slot, pair=pair, gates=gates, loss_db=loss_db, predicted_round_trip_ms=law_ms)
 
 
 def measure_routes(runner: Runner, trial: RouteTrial, slots: Sequence[Slot], *, seed: int) -> list[RouteRow]:

@@ -46,7 +46,6 @@ class AllToAllRow(TrialRow):
     guard_ms: Annotated[float | None, "guard time in slots of fixed length"] = None
     demand: Annotated[str, "demand matrix"] = "uniform"
     mesh: Annotated[str, "size of the photonic mesh that serves as switch"] = ""
-    cover: Annotated[int | None, "slots of the cover of the mesh; empty: slots that no mesh was asked for"] = None
     slots: Annotated[float | None, "slots in an all-to-all, mean over the iterations"] = None
     duty_cycle: Annotated[float | None, "share of a port's goodput that a rank sent, in full cycles or overall"] = None
     ideal_duty_cycle: Annotated[float | None, "largest possible duty cycle of slots of fixed length"] = None

@@ -15,16 +15,16 @@ from railyard.scale import goodput_bytes_per_s
 
 
 def laws(rows: Sequence[Row]) -> list[StragglerLaw]:
-    """The closed forms, without latency, for every number of ranks and buffer size at which StragglAR was measured."""
+    """The closed forms for every number of ranks and buffer size at which StragglAR was measured."""
     found = {
         (row["n"], row["bytes"]): row
         for row in rows
         if row["algorithm"] == "stragglar" and row.get("circuits") != "provisioned"
     }
     return [
-        StragglerLaw(n, size, 0.0, rate, row["second_phase_rounds"], row.get("round_cost", 0.0) * size / rate)
+        StragglerLaw(n, size, alpha_s, rate, row["second_phase_rounds"], row.get("round_cost", 0.0) * size / rate)
         for (n, size), row in found.items()
-        for rate in (goodput_bytes_per_s(row["port_gbps"], row["mtu"]),)
+        for rate, alpha_s in [(goodput_bytes_per_s(row["port_gbps"], row["mtu"]), row.get("alpha_ms", 0.0) / 1e3)]
     ]
 
 
