@@ -324,12 +324,11 @@ class AllToAllSettings(TrialSettings):
             most_gates=most_gates(self.loss_budget_db, self.gate_loss_db) if self.mesh else None,
         )
 
-    def route_trials(self) -> Iterator[RouteTrial]:
+    def routes(self) -> Iterator[RouteTrial]:
         """The trials of study route: the circuits of a rotor, for each number of ranks."""
         for n in (self.ranks or (8,)) if ROUTE in self.studies else ():
-            yield RouteTrial(
-                self.fabric("rotor", n), Cycle(matchings=self.matchings(n)), self.gate_us, self.gate_loss_db
-            )
+            fabric, cycle = self.fabric("rotor", n), Cycle(matchings=self.matchings(n))
+            yield RouteTrial(fabric, rotor_slots(fabric.plan(Scale(1.0)), cycle), self.gate_us, self.gate_loss_db)
 
     def _schedule(self, variant: Variant, n: int, demand: Demand) -> Schedule:
         weights = whole_numbers(demand) if demand else None
@@ -470,27 +469,22 @@ class AllToAll(TrialExperiment[AllToAllSettings]):
     )
     actions: ClassVar = {"reach": Action("test of the rotor's circuits by pings in every slot", reach, root=True)}
 
-    def _routes(self) -> Iterator[tuple[RouteTrial, tuple[Slot, ...]]]:
-        for trial in self.settings.route_trials():
-            yield trial, rotor_slots(trial.fabric.plan(Scale(1.0)), trial.cycle)
-
     def predict(self) -> Iterator[Any]:
         yield from super().predict()
-        for trial, slots in self._routes():
-            yield from rows_of(trial, slots)
+        for route in self.settings.routes():
+            yield from rows_of(route)
 
     def points(self) -> int:
-        circuits = (len(slot.paths) for _, slots in self._routes() for slot in slots)
-        return super().points() + sum(circuits)
+        return super().points() + sum(len(slot.paths) for route in self.settings.routes() for slot in route.slots)
 
     def pieces(self) -> list[Piece]:
-        routes = (Piece(f"round trips, {trial.fabric.ranks} ranks", (trial, slots)) for trial, slots in self._routes())
+        routes = (Piece(f"round trips, {route.fabric.ranks} ranks", route) for route in self.settings.routes())
         return [*super().pieces(), *routes]
 
     def measure(self, runner: Runner, piece: Piece) -> Sequence[MeasuredRow]:
-        if isinstance(piece.of, Trial):
-            return super().measure(runner, piece)
-        return measure_routes(runner, *piece.of, seed=self.settings.seed)
+        if isinstance(piece.of, RouteTrial):
+            return measure_routes(runner, piece.of, seed=self.settings.seed)
+        return super().measure(runner, piece)
 
     @classmethod
     def adapt(cls, values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from controllers.circuits.rotation import Cycle, Slot
+from controllers.circuits.rotation import Slot
 from controllers.mesh.switch import PipSwitch
 from experiments.collectives.trial import TrialFabric
 from experiments.job_point import Fabric
@@ -36,10 +36,10 @@ LEAST_MS = 0.1
 
 @dataclass(frozen=True)
 class RouteTrial:
-    """The circuits of all slots of ``cycle`` on a mesh whose gates take ``gate_us`` each (on the emulated wire)."""
+    """The circuits of all ``slots`` on a mesh whose gates take ``gate_us`` each (on the emulated wire)."""
 
     fabric: TrialFabric
-    cycle: Cycle
+    slots: Sequence[Slot]
     gate_us: float
     gate_loss_db: float
 
@@ -67,12 +67,12 @@ class RouteRow(MeasuredRow):
     over_law: Annotated[float | None, "round trip over what is predicted"] = None
 
 
-def rows_of(trial: RouteTrial, slots: Sequence[Slot]) -> Iterator[RouteRow]:
-    """A row for each circuit of ``slots``, without what is measured, on the paths that a switch lays in this order."""
+def rows_of(trial: RouteTrial) -> Iterator[RouteRow]:
+    """A row for each circuit, without what is measured, on the paths that a switch lays slot after slot."""
     plan = trial.fabric.plan(Scale(1.0)).network("rail")[0]
     device = PipSwitch(plan)
     layout, rank = device.layout, {port.number: port.rank for port in plan.ports}
-    for number, slot in enumerate(slots):
+    for number, slot in enumerate(trial.slots):
         layout = device.layouts.find(slot.wiring[plan.name], layout)
         for circuit in sorted(layout.matching):
             gates = len(layout.path(circuit))
@@ -85,13 +85,13 @@ def _row(trial: RouteTrial, slot: int, pair: Sequence[int], gates: int) -> Route
     return RouteRow(n=n, slot=slot, pair=pair, gates=gates, loss_db=loss_db, predicted_round_trip_ms=law_ms)
 
 
-def measure_routes(runner: Runner, trial: RouteTrial, slots: Sequence[Slot], *, seed: int) -> list[RouteRow]:
+def measure_routes(runner: Runner, trial: RouteTrial, *, seed: int) -> list[RouteRow]:
     """Set the slots one after another and send frames both ways over each circuit; the gates are the controller's."""
     rows, title = list[RouteRow](), f"round trips between {trial.fabric.ranks} ranks"
     runner.progress.begin(title)
     with runner.recording(trial.on_the_wire, ROUTE, title) as run, run.counting():
         switch = run.session.plan.network("rail")[0]
-        for number, slot in enumerate(slots):
+        for number, slot in enumerate(trial.slots):
             for path in _laid(run.session, switch, slot):
                 a, b = (port.rank for port in switch.ports if port.number in path["circuit"])
                 rows.append(_row(trial, number, (a, b), len(path["gates"])))
