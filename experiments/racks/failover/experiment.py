@@ -181,11 +181,12 @@ class FailoverSettings(RackSettings):
         return self
 
     @property
-    def racks(self) -> list[tuple[FabricName, str]]:
-        """Every fabric with every place of its spares; an empty one is the fabric's own."""
-        return [(name, place) for name in self.fabrics for place in self.spares or ("",)]
+    def racks(self) -> list[Setting]:
+        """Every fabric with every place of its spares."""
+        return [self.setting(name, place) for name in self.fabrics for place in self.spares or ("",)]
 
     def setting(self, name: FabricName, place: str = "") -> Setting:
+        """The rack of a fabric whose spares stand at ``place`` (empty: where the fabric has them)."""
         beside, reserve = "neighbour_slice", "reserve"
         if name == "e2":
             beside, reserve = "neighbour_beside_adjacent", "adjacent_reserve"
@@ -290,8 +291,7 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         return values
 
     def check(self) -> None:
-        for name, place in self.settings.racks:
-            setting = self.settings.setting(name, place)
+        for setting in self.settings.racks:
             self.settings.kills(setting.plan)
             self.settings.acts(setting.plan, self.settings.steps)
             assert setting.plan.rack is not None
@@ -307,7 +307,7 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         start = {job.name: job.members for job in jobs}
         before = list(deaths(setting, jobs, start, [kill.ranks(setting.plan) for kill in kills]))
         last = kills[len(before) - 1 : len(before)]
-        if len(before) < len(kills) and last[0].rank in before[-1][0][jobs[0].name]:
+        if len(before) < len(kills) and {*last[0].ranks(setting.plan)}.intersection(before[-1][0][jobs[0].name]):
             raise ConfigError(
                 f"{kills[len(before)]} is after {last[0]}, which ends job {jobs[0].name}, as no spare is left; leave "
                 "it out, or add spares",
@@ -317,8 +317,7 @@ class Failover(RepeatedExperiment[FailoverSettings]):
     def predict(self) -> list[FailoverRow]:
         """A row of the model for every fabric and every kill that hits a job; of random kills the first."""
         rows: list[FailoverRow] = []
-        for name, place in self.settings.racks:
-            setting = self.settings.setting(name, place)
+        for setting in self.settings.racks:
             kills = self.settings.kills_by_run(setting.plan)[0]
             rows += predicted_rows(setting, self.settings.jobs(setting), kills, self.settings.seed)
         add_ratios(rows)
@@ -330,8 +329,7 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         A first kill may replace members by spares or move the whole job, and a later one may come after the job's end.
         """
         rows = 0
-        for name, place in self.settings.racks:
-            setting = self.settings.setting(name, place)
+        for setting in self.settings.racks:
             members = [job.members for job in self.settings.jobs(setting)]
             for kills in self.settings.kills_by_run(setting.plan):
                 if len(kills) > 1 or not any(kill.rank in ranks for kill in kills for ranks in members):
@@ -340,19 +338,17 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         return rows
 
     def pieces(self) -> list[Piece]:
-        found = []
-        for rack in self.settings.racks:
-            setting = self.settings.setting(*rack)
-            for kills in self.settings.kills_by_run(setting.plan):
-                found.append(Piece(f"{setting.name}, kill {','.join(map(str, kills))}", (rack, kills)))
-        return found
+        return [
+            Piece(f"{setting.name}, kill {','.join(map(str, kills))}", (setting, kills))
+            for setting in self.settings.racks
+            for kills in self.settings.kills_by_run(setting.plan)
+        ]
 
     def measure(self, runner: Runner, piece: Piece) -> list[FailoverRow]:
         """Bring one fabric up anew and run its jobs, with the kills of one run."""
-        rack, kills = piece.of
+        setting, kills = piece.of
         after_ms = self.settings.controller_dies_after_ms
         faults = Faults(kills, None if after_ms is None else after_ms / 1e3)
-        setting = self.settings.setting(*rack)
         rows = play_racks(runner, setting, self.settings.jobs(setting), faults).rows()
         for row in rows:
             if row.event != NEIGHBOUR:
