@@ -53,18 +53,12 @@ class Requests:
 
 
 def measured(
-    arrivals: RequestTimes,
-    incarnations: Sequence[JobIncarnation],
-    epoch: float,
-    fault_t: float,
-    resumed_s: float,
-    scale: Scale,
+    arrivals: RequestTimes, lives: Sequence[JobIncarnation], epoch: float, fault_t: float, resumed_s: float, scale: Scale
 ) -> Requests:
-    """The requests of a run, from the steps of all ``incarnations``.
-
-    The times ``epoch``, at which the first step began, and ``fault_t`` are on the clock of the events.
+    """The requests of a run, from the steps of all ``lives`` of the job; ``epoch``, when the first of them began, and
+    ``fault_t`` are on the clock of the events.
     """
-    ended = {step: life.steps.job(step)[1] for life in incarnations for step in life.steps.complete}
+    ended = {step: life.steps.job(step)[1] for life in lives for step in life.steps.complete}
     after = [scale.real_s(ended[k] - fault_t) if k in ended else float("inf") for k in range(len(arrivals.at_s))]
     before_s = scale.real_s(fault_t - epoch)
     return Requests(tuple(at - before_s for at in arrivals.at_s), tuple(after), arrivals.patience_s, resumed_s)
