@@ -21,7 +21,7 @@ from railyard.scale import Floors, Scale
 from topos.describe import plan as describe
 from topos.plan import FabricPlan
 from workloads.agent.config import AgentMode
-from workloads.program import Program, RequestTimes
+from workloads.program import OpenLoop, Program
 
 CONTROL_S = 0.002
 """Seconds from request to acknowledgement without a change of circuits (``railyard bench --only barrier``)."""
@@ -58,7 +58,7 @@ class Training:
     checkpoint_every: int
     state_bytes: float
     stages: tuple[tuple[str, float], ...] = ()
-    arrivals: RequestTimes | None = None
+    arrivals: OpenLoop | None = None
     preloaded: bool = False
 
 
@@ -112,7 +112,7 @@ class JobPoint:
         return self.name if self.training is not None else job_name(self.name, self.reconfiguration_delay_s)
 
     @property
-    def arrivals(self) -> RequestTimes | None:
+    def arrivals(self) -> OpenLoop | None:
         """The requests of an inference job; None for any other job."""
         return None if self.training is None else self.training.arrivals
 

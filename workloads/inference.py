@@ -12,7 +12,7 @@ from itertools import accumulate
 from random import Random
 
 from workloads.collectives.algorithms import ring, ring_name
-from workloads.program import Collective, Compute, Group, Operation, Program, RequestTimes
+from workloads.program import Collective, Compute, Group, OpenLoop, Operation, Program
 
 BLOCKS = 2
 """Blocks of layers of a request: with more of them messages are too short for their rate to decide."""
@@ -21,7 +21,7 @@ PROMPT_BYTES, ANSWER_BYTES = 6144, 4096
 """Token ids of a prompt of 1536 tokens; best logits and their ids. Both are small beside a packet's time."""
 
 
-def poisson(rate: float, count: int, patience_s: float, seed: int) -> RequestTimes:
+def poisson(rate: float, count: int, patience_s: float, seed: int) -> OpenLoop:
     """``count`` requests at ``rate`` per second. The second half has the gaps of the first, so both are the same load.
 
     >>> [round(t, 2) for t in poisson(2.0, 4, 1.0, 1).at_s]
@@ -29,13 +29,13 @@ def poisson(rate: float, count: int, patience_s: float, seed: int) -> RequestTim
     """
     dice = Random(f"requests-{seed}")
     gaps = [dice.expovariate(rate) for _ in range(-(-count // 2))]
-    return RequestTimes(tuple(accumulate((gaps + gaps)[:count])), patience_s)
+    return OpenLoop(tuple(accumulate((gaps + gaps)[:count])), patience_s)
 
 
 def inference_job(
     members: Sequence[int],
     client: int,
-    arrivals: RequestTimes,
+    arrivals: OpenLoop,
     activation_bytes: int,
     compute_s: float,
     lanes: int,

@@ -44,7 +44,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class RequestTimes:
+class OpenLoop:
     """Requests that come whether or not the job keeps up: step k answers the one of ``at_s[k]``.
 
     Times are seconds after the first step of the job's first incarnation. Nobody waits longer than ``patience_s`` for
@@ -72,7 +72,7 @@ class Compute:
     seconds: float
     deps: tuple[int, ...] = ()
     late: tuple[float, ...] = ()
-    arrivals: RequestTimes | None = None
+    arrivals: OpenLoop | None = None
     type: Literal["compute"] = field(default="compute", kw_only=True)
 
     def seconds_in(self, step: int) -> float:

@@ -24,7 +24,7 @@ from experiments.racks.row import FailoverRow
 from measure.metrics.checks import Limits
 from measure.metrics.quantiles import quantiles
 from railyard.scale import Scale
-from workloads.program import RequestTimes
+from workloads.program import OpenLoop
 
 MARGIN = 1 + Limits().model_share
 """Ratio to the p99 of before up to which a latency counts as one of before: as far as a faithful step may be off."""
@@ -53,7 +53,7 @@ class Requests:
 
 
 def measured(
-    arrivals: RequestTimes, lives: Sequence[JobIncarnation], epoch: float, fault_t: float, resumed_s: float, scale: Scale
+    arrivals: OpenLoop, lives: Sequence[JobIncarnation], epoch: float, fault_t: float, resumed_s: float, scale: Scale
 ) -> Requests:
     """The requests of a run, from the steps of all ``lives`` of the job; ``epoch``, when the first of them began, and
     ``fault_t`` are on the clock of the events.
@@ -65,7 +65,7 @@ def measured(
 
 
 def predicted(
-    arrivals: RequestTimes, fault_s: float, before_s: Sequence[float], after_s: Sequence[float], resumed_s: float
+    arrivals: OpenLoop, fault_s: float, before_s: Sequence[float], after_s: Sequence[float], resumed_s: float
 ) -> Requests:
     """The requests by the model: a chip dies ``fault_s`` after the first step began, and the job goes on after that.
 
@@ -80,9 +80,7 @@ def predicted(
     return Requests(came, ends, arrivals.patience_s, resumed_s)
 
 
-def served(
-    arrivals: RequestTimes, first: int, free_s: float, service_s: Iterable[float]
-) -> Iterator[tuple[int, float]]:
+def served(arrivals: OpenLoop, first: int, free_s: float, service_s: Iterable[float]) -> Iterator[tuple[int, float]]:
     """Each request from ``first`` on with the end of its service; nothing is served before ``free_s``."""
     for step, seconds in zip(range(first, len(arrivals.at_s)), cycle(service_s), strict=False):
         free_s = max(free_s, arrivals.at_s[step]) + seconds

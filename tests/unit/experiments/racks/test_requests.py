@@ -15,9 +15,9 @@ from experiments.settings import validated
 from measure.metrics.quantiles import median
 from workloads.check import check
 from workloads.inference import poisson
-from workloads.program import RequestTimes
+from workloads.program import OpenLoop
 
-EVEN = RequestTimes(tuple(0.5 + 0.5 * k for k in range(20)), 1.0)
+EVEN = OpenLoop(tuple(0.5 + 0.5 * k for k in range(20)), 1.0)
 
 
 def made(**values: Any) -> FailoverSettings:
@@ -41,12 +41,12 @@ def test_requests_by_hand() -> None:
     assert (row["dropped_requests"], row["retried_requests"]) == (1, 0)
     assert [row["latency_p99_before_s"], row["latency_p50_after_s"]] == pytest.approx([0.1, 0.1])
     assert row["p99_back_s"] == pytest.approx(0.3)  # 1 % of 10 requests is one: the last slow answer but one is at 6.35
-    patient = request_times(predicted(RequestTimes(EVEN.at_s, 5.0), 5.05, [0.1], [0.1], 1.2), 1.0)
+    patient = request_times(predicted(OpenLoop(EVEN.at_s, 5.0), 5.05, [0.1], [0.1], 1.2), 1.0)
     assert (patient["dropped_requests"], patient["retried_requests"]) == (0, 1)
 
 
 def test_an_answer_after_the_clients_patience_is_a_drop() -> None:
-    hasty = predicted(RequestTimes(EVEN.at_s, 0.3), 5.05, [0.1], [0.4], 1.2)
+    hasty = predicted(OpenLoop(EVEN.at_s, 0.3), 5.05, [0.1], [0.4], 1.2)
     assert all(wait == float("inf") for came, wait in zip(hasty.came_s, hasty.latencies_s, strict=True) if came > -0.1)
 
 
