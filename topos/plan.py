@@ -157,10 +157,6 @@ class FabricPlan:
         """The ranks of a server, by local rank."""
         return range(server * self.gpus_per_server, (server + 1) * self.gpus_per_server)
 
-    def beside(self, rank: int) -> list[int]:
-        """The other ranks of the server of ``rank``."""
-        return [other for other in self.on_server(rank // self.gpus_per_server) if other != rank]
-
     @cached_property
     def hosts(self) -> tuple[str, ...]:
         names = {port.rank: port.host for switch in self.switches for port in switch.ports}

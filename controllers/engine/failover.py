@@ -48,10 +48,11 @@ class FailureHandler:
         self._registry.check_rank(rank)
         if rank in self._registry.dead:
             return []
-        beside = self._liveness.overdue(self._registry.plan.beside(rank), now)
+        plan = self._registry.plan
+        silent = self._liveness.overdue(plan.on_server(rank // plan.gpus_per_server), now)
         actions: list[Action] = []
         jobs: dict[str, Membership] = {}
-        for chip in [rank, *beside]:
+        for chip in dict.fromkeys([rank, *silent]):
             last = heard if chip == rank and heard is not None else self._liveness.last(chip)
             why = cause if chip == rank else f"its server is silent, as rank {rank} is"
             self._registry.dead.add(chip)
