@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from experiments.propius.data.clients import DeviceTimers, stratified
 from experiments.propius.data.jobs import TEN_JOBS, EdgeJob, scaled_jobs
@@ -32,7 +33,7 @@ def predicted(settings: PropiusSettings, policy: str, clients: int, seed: int) -
     """
     trip_s = 2 * (settings.access_delay_ms + settings.trunk_delay_ms) / 1e3
     waits = ("ask_again_s", "pause_s", "refused_s", "poll_s")
-    timers = DeviceTimers(**{wait: getattr(DeviceTimers, wait) + trip_s for wait in waits})
+    timers = replace(DeviceTimers(), **{wait: getattr(DeviceTimers, wait) + trip_s for wait in waits})
     network = Network(
         topology="tree",
         model_bytes=settings.object_bytes,
