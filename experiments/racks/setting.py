@@ -312,15 +312,5 @@ class Setting(FabricSetting):
         return self._point(name, (*members, free[-1]), requests, training)
 
     def _point(self, name: str, members: tuple[int, ...], steps: int, training: Training) -> JobPoint:
-        return JobPoint(
-            name,
-            self.fabric,
-            training.program(members),
-            self.mode,
-            self.policy,
-            steps,
-            steps,
-            self.delay_s,
-            members=members,
-            training=training,
-        )
+        program, how = training.program(members), (self.mode, self.policy, steps, steps, self.delay_s)
+        return JobPoint(name, self.fabric, program, *how, members=members, training=training)
