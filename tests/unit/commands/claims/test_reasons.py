@@ -48,9 +48,20 @@ def hidden_once(delay_ms: float) -> float:
 def test_which_claims_do_not_hold() -> None:
     assert set(REASONS) == {
         *("opus-growth-2000", "opus-100-provisioned"),
-        *("morphlux-epoch", "morphlux-outage"),
+        *("morphlux-epoch", "morphlux-outage", "morphlux-slice-law", "morphlux-two-rings-dp"),
         *("propius-scarce-jct", "dark-100"),
     }
+
+
+def test_steered_ports_alone_are_off_the_law_of_slices() -> None:
+    (kept,) = read_kept(DOCS / "measured", ["slices"])[0].values()
+    off = {(row["measure"], row["shape"], row["fabric"]): row["value"] / row["law"] - 1 for row in kept.rows}
+    assert max(abs(share) for (_, _, fabric), share in off.items() if fabric == "electrical") < 0.0025
+    furthest = max(off, key=lambda key: off[key])
+    assert furthest[1:] == ("4x1x2 fragmented", "photonic")
+    assert f"up to {off[furthest] * 100:.1f} % off" in " ".join(REASONS["morphlux-slice-law"].split())
+    two_rings = off["DP all-reduce", "4x1x2 contiguous", "photonic"]
+    assert f"are {two_rings * 100:.1f} % longer" in REASONS["morphlux-two-rings-dp"]
 
 
 def test_the_completion_times_in_the_reason_of_propius_are_those_of_the_kept_rows() -> None:
