@@ -317,6 +317,11 @@ def most_gates(budget_db: float | None, gate_loss_db: float) -> int | None:
     return most
 
 
+def recorded_settings(model: type[_S], values: Mapping[str, Any]) -> _S:
+    """The settings of a run that are in its manifest, with the name of its experiment; errors as of ``validated``."""
+    return validated(model, {key: value for key, value in values.items() if key != "experiment"})
+
+
 def validated(
     model: type[_S], values: Mapping[str, Any], source: str | None = None, options: Mapping[str, str] | None = None
 ) -> _S:

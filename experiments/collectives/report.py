@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterator, Sequence
 
-from experiments.collectives.experiment import TrialSettings
 from experiments.report import FAITHFUL, Column, Table, off_percent, spread, spread_percent
-from experiments.settings import validated
 from measure.metrics.estimate import Estimate
 from measure.results.estimates import ratio_of
 from measure.results.row import Row
 from railyard.digits import significant
 from railyard.size import in_words
-
-S = TypeVar("S", bound=TrialSettings)
-
-
-def recorded(kind: type[S], values: Mapping[str, Any]) -> S:
-    """The settings of a run, of which a report has the ``values``."""
-    return validated(kind, {key: value for key, value in values.items() if key != "experiment"})
 
 
 def trial_point(row: Row) -> str:

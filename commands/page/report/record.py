@@ -22,7 +22,7 @@ from commands.claims.pages import cells, day, version
 from experiments.experiment import Experiment
 from experiments.options import in_words
 from experiments.report import WIDTH, Recorded, Table
-from experiments.settings import validated
+from experiments.settings import recorded_settings
 from railyard.errors import ConfigError
 
 # ---- facts -----------------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def is_of(kind: type[Experiment[Any]], recorded: Recorded, run: MeasuredRun, kep
 def _settings(kind: type[Experiment[Any]], given: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The settings that decide what is measured; None for those of another version."""
     try:
-        found = validated(kind.Settings, {key: value for key, value in given.items() if key != "experiment"})
+        found = recorded_settings(kind.Settings, given)
     except ConfigError:
         return None
     return {key: value for key, value in found.model_dump(mode="json").items() if key not in _NOT_MEASURED}

@@ -10,9 +10,9 @@ from rich.text import Text
 from experiments.collectives.all_to_all.experiment import AllToAllSettings
 from experiments.collectives.all_to_all.formula import formula
 from experiments.collectives.all_to_all.routes import ROUTE
-from experiments.collectives.report import recorded
 from experiments.collectives.rounds import crossings
 from experiments.report import FAITHFUL, Cell, Column, Drawn, Recorded, Report, Table, spread, to_nothing
+from experiments.settings import recorded_settings
 from measure.results.row import Row
 from railyard.digits import significant
 from railyard.size import in_words
@@ -67,7 +67,7 @@ def _tables(rows: Sequence[Row]) -> Iterator[Table]:
 def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Cell]:
     of_trials = [row for row in rows if row["study"] != ROUTE]
     yield from _found(of_trials)
-    yield from map(Text, crossings(of_trials, recorded(AllToAllSettings, settings).trials, formula))
+    yield from map(Text, crossings(of_trials, recorded_settings(AllToAllSettings, settings).trials, formula))
     yield from _delivered(of_trials)
 
 

@@ -9,9 +9,10 @@ from rich.text import Text
 
 from experiments.collectives.collective.experiment import CollectiveSettings
 from experiments.collectives.collective.nccl_table import format_table, table_row
-from experiments.collectives.report import recorded, trial_point, trial_tables
+from experiments.collectives.report import trial_point, trial_tables
 from experiments.collectives.rounds import after_arrival_s, crossings
 from experiments.report import Cell, Drawn, Recorded, Report, to_nothing
+from experiments.settings import recorded_settings
 from measure.results.row import Row
 
 
@@ -32,7 +33,7 @@ def _title(row: Row) -> str:
 
 
 def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[Cell]:
-    yield from crossings(rows, recorded(CollectiveSettings, settings).trials, after_arrival_s)
+    yield from crossings(rows, recorded_settings(CollectiveSettings, settings).trials, after_arrival_s)
     wrong = [row["wrong"] for row in rows if row["wrong"] is not None]
     if wrong:
         says = f"Verified in {len(wrong)} of {len(rows)} points: {sum(wrong):,} wrong elements."

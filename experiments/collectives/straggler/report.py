@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from experiments.collectives.report import recorded, trial_point, trial_tables
+from experiments.collectives.report import trial_point, trial_tables
 from experiments.collectives.straggler.experiment import StragglerSettings
 from experiments.collectives.straggler.findings import findings
 from experiments.collectives.straggler.law import StragglerLaw
 from experiments.report import Drawn, Recorded, Report, to_nothing
+from experiments.settings import recorded_settings
 from measure.results.row import Row
 from railyard.scale import goodput_bytes_per_s
 
@@ -29,7 +30,7 @@ def laws(rows: Sequence[Row]) -> list[StragglerLaw]:
 
 
 def _findings(rows: Sequence[Row], settings: Mapping[str, Any]) -> Iterator[str]:
-    yield from findings(recorded(StragglerSettings, settings), rows)
+    yield from findings(recorded_settings(StragglerSettings, settings), rows)
 
 
 def _figures(recorded: Recorded) -> Iterator[Drawn]:
