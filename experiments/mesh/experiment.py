@@ -121,7 +121,7 @@ class MeshStudy(Settings):
                     raise ConfigError(f"port {port} is listed twice; name each port once", key="ports")
         if self.choose and (isinstance(self.ports, tuple) or self.matching is not None):
             raise ConfigError("searches for ports, but the ports are named; leave out one of the two", key="choose")
-        assert self.most_gates != 0  # checks the budget
+        most_gates(self.loss_budget_db, self.gate_loss_db)  # refuses a budget that no gate is within
         if self.cover:
             self._check_cover()
         elif self.matching is not None:
