@@ -182,9 +182,7 @@ class _Search:
         """Look for states of the gates with which fewer pairs wait, from those of the slots as laid on."""
         if not self.waiting:
             return
-        layouts = [self.laid(slot) for slot in self.slots]
-        gates = len(self.mesh.gates)
-        before = [laid.states if laid else [self.random.random() < 0.5 for _ in range(gates)] for laid in layouts]
+        before = [routed.states for routed in map(self.laid, self.slots) if routed is not None]
         search = GateSearch(self.mesh, list(self.uses), before, self.most, self.random)
         search.run(until)
         shares = [(tuple(states), frozenset(pairs)) for states, pairs in search.shares()]

@@ -76,8 +76,9 @@ def has_law(trial: Trial) -> bool:
 
 def after_arrival_s(trial: Trial) -> float:
     """The law of a trial whose circuits follow its schedule, from the last rank's arrival on."""
-    early = [stage for stage in stages(trial) if stage.first_round < trial.schedule.first_phase]
-    late = stages(trial)[len(early) :]
+    every = stages(trial)
+    early = [stage for stage in every if stage.first_round < trial.schedule.first_phase]
+    late = every[len(early) :]
     return max(0.0, _elapsed_s(trial, early) - trial.straggler_delay_s) + _elapsed_s(trial, late)
 
 

@@ -87,7 +87,7 @@ def _lines(rows: Sequence[Row]) -> Iterator[Row]:
 def batch_lines(rows: Sequence[Row]) -> list[Row]:
     """A line for each batch size of the epochs of ``EPOCH_SHAPE``."""
     epochs = [row for row in rows if row["shape"].startswith(EPOCH_SHAPE) and row["measure"] == "epoch"]
-    return sorted((line for line in _lines(epochs) if line.get("batch")), key=lambda line: line["batch"])
+    return sorted(_lines(epochs), key=lambda line: line["batch"])
 
 
 def _tables(rows: Sequence[Row]) -> Iterator[Table]:
