@@ -368,7 +368,7 @@ class Runner:
             return lambda: None
         rank, share = job.background
         traffic = beside.enter_context(Background.on(session.plan, dict(enumerate(session.netns_fds())), rank, share))
-        return lambda: traffic.stop().mbps(session.plan.mtu)
+        return lambda: traffic.stop().mbps(session.plan.goodput_share)
 
     def _captured(self, session: Session, folder: Path, beside: ExitStack) -> Callable[[], Captured | None]:
         """Start the capture, if one is wanted, before connections are made; returns a function that ends it."""

@@ -292,6 +292,7 @@ GuardMs = Annotated[
     ),
 ]
 Mtu = Annotated[int, Option("--mtu", "BYTES"), Field(ge=1280, le=9000, description="MTU of the links, in bytes")]
+Overhead = Annotated[int, Option("--overhead", "BYTES"), Field(ge=0, le=64, description="framing of a packet in bytes")]
 PortGbps = Annotated[float, Option("--port-gbps", "GBPS"), Field(gt=0, le=10000, description="rate of a port, in Gb/s")]
 GateLoss = Annotated[float, Field(ge=0, allow_inf_nan=False, description="loss of a gate, in dB")]
 LossBudget = Annotated[

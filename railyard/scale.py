@@ -68,14 +68,14 @@ def scale_in_words(scale: Scale) -> str:
     return f"link rate {rate}, time x{scale.time:g}"
 
 
-def goodput_share(mtu_bytes: int = MTU_BYTES) -> float:
-    """TCP payload per byte that the token bucket of a link counts (full packets, no retransmission)."""
-    return (mtu_bytes - TCP_IP_HEADER_BYTES) / (mtu_bytes + ETHERNET_HEADER_BYTES)
+def goodput_share(mtu_bytes: int = MTU_BYTES, overhead_bytes: int = 0) -> float:
+    """TCP payload per byte that the bucket of a link counts: full packets, and ``overhead_bytes`` more for each."""
+    return (mtu_bytes - TCP_IP_HEADER_BYTES) / (mtu_bytes + ETHERNET_HEADER_BYTES + overhead_bytes)
 
 
-def goodput_bytes_per_s(gbps: float, mtu_bytes: int = MTU_BYTES) -> float:
+def goodput_bytes_per_s(gbps: float, mtu_bytes: int = MTU_BYTES, overhead_bytes: int = 0) -> float:
     """TCP payload in bytes per second of a link of ``gbps`` Gb/s (full packets, no retransmission)."""
-    return gbps * 1e9 / 8 * goodput_share(mtu_bytes)
+    return gbps * 1e9 / 8 * goodput_share(mtu_bytes, overhead_bytes)
 
 
 MOST_TIME_SCALE = 1000.0

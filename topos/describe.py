@@ -40,6 +40,7 @@ def plan(topo: Topo) -> FabricPlan:
         rack=topo.rack,
         edge=topo.edge,
         spare_servers=topo.spare_servers,
+        overhead=topo.overhead,
     )
 
 

@@ -122,7 +122,7 @@ class EdgeTopo(FabricTopo):
         self._access = link_parameters(access_delay_ms, jitter_ms, access_loss, "access_")
         self._uplink = link_parameters(trunk_delay_ms, 0.0, trunk_loss, "trunk_")
         self._control = link_parameters(control_delay_ms, 0.0, 0.0, "control_")
-        self.set_mtu(mtu)
+        self.set_frames(mtu)
         self.servers, self.gpus, self.ports_per_gpu = 2 + areas + count, 1, 1
         members = [tuple(range(region, count, areas)) for region in range(areas)]
         self.edge = EdgePlan(

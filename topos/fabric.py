@@ -47,6 +47,8 @@ class FabricTopo(Topo):  # type: ignore[misc]
     """Number of accelerators in a server."""
     ports_per_gpu: int
     mtu: int
+    overhead: int = 0
+    """Bytes that rates count for each packet beside its headers (24 in Ethernet: preamble 8, CRC 4, gap 12)."""
     rack: RackPlan | None = None
     """Geometry of the racks; None on rails."""
     link_options: Mapping[str, Any] = MappingProxyType({})
@@ -67,9 +69,9 @@ class FabricTopo(Topo):  # type: ignore[misc]
                 key="topo",
             )
 
-    def set_mtu(self, mtu: object) -> None:
-        """Set the MTU of every link, in bytes; ``ConfigError`` unless it is from 576 to 9216."""
-        self.mtu = whole("mtu", mtu, 576, 9216)
+    def set_frames(self, mtu: object, overhead: object = 0) -> None:
+        """Set MTU and ``overhead`` of links in bytes; ``ConfigError`` unless 576 to 9216 and 0 to 64."""
+        self.mtu, self.overhead = whole("mtu", mtu, 576, 9216), whole("overhead", overhead, 0, 64)
 
     def set_link_options(self, delay_ms: object, jitter_ms: object, loss: object) -> None:
         """Set delay, jitter (ms) and loss (percent) of the links of the network "rail", each way.
@@ -138,6 +140,7 @@ class FabricTopo(Topo):  # type: ignore[misc]
             params1={"ip": ip},
             bw=rate_mbps,
             mtu=self.mtu,
+            overhead=self.overhead,
             lane=lane,
             **more,
         )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from railyard.scale import goodput_share
 from topos.edge_plan import EdgePlan
 
 SwitchKind = Literal["ocs", "electrical"]
@@ -128,7 +129,8 @@ class FabricPlan:
 
     ``links`` are those between switches, of which rails have none. ``rack`` describes a rack (``topos.racks``) and
     ``edge`` an edge network (``topos.edge``). The network "rail" carries the scale-out traffic, on rails and in racks
-    alike. The last ``spare_servers`` of rails are kept free to replace failed ones.
+    alike. The last ``spare_servers`` of rails are kept free to replace failed ones. Rates count
+    ``overhead`` bytes for each packet beside its headers.
     """
 
     fabric: str
@@ -141,6 +143,7 @@ class FabricPlan:
     rack: RackPlan | None = None
     edge: EdgePlan | None = None
     spare_servers: int = 0
+    overhead: int = 0
 
     @property
     def ranks(self) -> int:
@@ -156,6 +159,11 @@ class FabricPlan:
     def on_server(self, server: int) -> range:
         """The ranks of a server, by local rank."""
         return range(server * self.gpus_per_server, (server + 1) * self.gpus_per_server)
+
+    @property
+    def goodput_share(self) -> float:
+        """TCP payload per byte that links count, in full packets (``railyard.scale.goodput_share``)."""
+        return goodput_share(self.mtu, self.overhead)
 
     @cached_property
     def hosts(self) -> tuple[str, ...]:

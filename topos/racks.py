@@ -90,7 +90,7 @@ class RackTopo(FabricTopo):
     - ``tenants``: slices of the tenants, as in ``4x1@0,0/2x2@0,2``, named A, B, ... in this order (pieces of one tenant
       are joined by ``+``);
     - ``port_mbps``: rate of each port of a chip, Mb/s; ``front_end_mbps``: rate of its management port, Mb/s;
-    - ``mtu``: in bytes;
+    - ``mtu``: in bytes; ``overhead``: bytes that rates count for each packet beside its headers;
     - ``delay_ms``, ``jitter_ms``, ``loss``: propagation delay, its jitter (ms) and random loss (percent) of each link
       of the torus or to the optical switch, one way.
 
@@ -114,6 +114,7 @@ class RackTopo(FabricTopo):
         delay_ms: float = 0.0,
         jitter_ms: float = 0.0,
         loss: float = 0.0,
+        overhead: int = 0,
     ) -> None:
         self.refuse_unnamed(unnamed)
         self.set_link_options(delay_ms, jitter_ms, loss)
@@ -138,7 +139,7 @@ class RackTopo(FabricTopo):
             spares = tuple(chip for piece in reserved for chip in piece.chips(self.torus))
         tenant_plans = self._tenants(tenants, reserved)
         self.rack = RackPlan(self.torus.shape, self.torus.server, racks, spares, tenant_plans)
-        self._build_rack(port_mbps, front_end_mbps, mtu)
+        self._build_rack(port_mbps, front_end_mbps, mtu, overhead)
 
     def _only_for(self, fabric: str, key: str, value: object) -> None:
         if value is not None and self.fabric != fabric:
@@ -164,12 +165,12 @@ class RackTopo(FabricTopo):
         rings = [tuple(chip for piece in own for chip in piece.ring(self.torus)) for own in tenants]
         return tuple(Tenant(chr(ord("A") + place), ring) for place, ring in enumerate(rings))
 
-    def _build_rack(self, port_mbps: object, front_end_mbps: object, mtu: object) -> None:
+    def _build_rack(self, port_mbps: object, front_end_mbps: object, mtu: object, overhead: object) -> None:
         torus, outside = self.torus, sum(rank >= self.torus.chips * self.rack.racks for rank in self.rack.spares)
         ranks = torus.chips * self.rack.racks + outside
         self.gpus = torus.chips_per_server
         self.servers = ranks // self.gpus
-        self.set_mtu(mtu)
+        self.set_frames(mtu, overhead)
         mbps = rate("port_mbps", port_mbps)
         if self.fabric == "photonic":
             self._add_optical_switch(ranks, mbps)
@@ -214,6 +215,7 @@ class RackTopo(FabricTopo):
                 addr2=mac_address(_NODE_KIND, b, b_port, far_end=True),
                 bw=port_mbps,
                 mtu=self.mtu,
+                overhead=self.overhead,
                 **self.link_options,
             )
 
@@ -233,8 +235,8 @@ class MorphluxTopo(RackTopo):
     """The prototype of MORPHLUX (arXiv 2508.03674): 4 servers of one accelerator with 2 ports, on a torus of 2 x 2.
 
     Options: ``fabric`` ``photonic`` (circuits connect both ports to any neighbour) or ``electrical-torus`` (one port is
-    fixed to x, one to y); ``tenants``, ``port_mbps``, ``front_end_mbps``, ``mtu``, ``delay_ms``, ``jitter_ms`` and
-    ``loss`` as in ``RackTopo``. Where there are tenants, the other hosts are the spares.
+    fixed to x, one to y); ``tenants``, ``port_mbps``, ``front_end_mbps``, ``mtu``, ``overhead``, ``delay_ms``,
+    ``jitter_ms`` and ``loss`` as in ``RackTopo``. Where there are tenants, the other hosts are the spares.
     """
 
     def build(  # type: ignore[override]
@@ -248,6 +250,7 @@ class MorphluxTopo(RackTopo):
         delay_ms: float = 0.0,
         jitter_ms: float = 0.0,
         loss: float = 0.0,
+        overhead: int = 0,
     ) -> None:
         self.refuse_unnamed(unnamed)
         self.set_link_options(delay_ms, jitter_ms, loss)
@@ -257,7 +260,7 @@ class MorphluxTopo(RackTopo):
         taken = {chip for tenant in tenant_plans for chip in tenant.ranks} or set(range(self.torus.chips))
         spares = tuple(chip for chip in range(self.torus.chips) if chip not in taken)
         self.rack = RackPlan(self.torus.shape, self.torus.server, 1, spares, tenant_plans)
-        self._build_rack(port_mbps, front_end_mbps, mtu)
+        self._build_rack(port_mbps, front_end_mbps, mtu, overhead)
 
 
 topos = {"rack": RackTopo, "morphlux": MorphluxTopo}

@@ -148,6 +148,7 @@ class RailTopo(FabricTopo):
     Options (all may come as text, from ``mn``):
 
     - ``ports``: ports per GPU on its rail; ``rate_mbps``: rate of each such port, Mb/s; ``mtu``: in bytes;
+      ``overhead``: bytes that rates count for each packet beside its headers (24: preamble, CRC and gap of Ethernet);
     - ``fabric``: ``ocs``, ``electrical`` or ``one-shot`` (static circuits, 4 ports per GPU; each port has half of
       ``rate_mbps`` unless ``lane_rates`` says otherwise, so that a GPU has the same total);
     - ``scale_up``: add a switch per server with ports of ``scale_up_mbps``; ``front_end``: add a switch for all GPUs
@@ -188,13 +189,14 @@ class RailTopo(FabricTopo):
         jitter_ms: float = 0.0,
         loss: float = 0.0,
         spare_servers: int = 0,
+        overhead: int = 0,
     ) -> None:
         self.fabric = one_of("fabric", fabric, RAIL_FABRICS)
         self.servers = whole("servers", servers, 1, 16000)
         self.spare_servers = whole("spare_servers", spare_servers, 0, self.servers - 1)
         self.gpus = whole("gpus", gpus, 1, _MOST_RAILS)
         self.ports_per_gpu = self._port_count(ports)
-        self.set_mtu(mtu)
+        self.set_frames(mtu, overhead)
         self.set_link_options(delay_ms, jitter_ms, loss)
         if self.servers * self.ports_per_gpu > MOST_PORTS_PER_SWITCH:
             raise ConfigError(

@@ -22,7 +22,6 @@ from controllers.policies.static import ElectricalPolicy
 from controllers.policies.wiring import path_circuits, rail_of_group
 from railyard.errors import ConfigError
 from railyard.protocol import Hop
-from railyard.scale import goodput_share
 from topos.plan import FabricPlan, SwitchPlan
 from workloads.program import Group
 from workloads.rank.slot_sender import HEADROOM_BYTES, LATE_S
@@ -159,4 +158,4 @@ class DemandPolicy(RotorPolicy):
         lanes = (0, 1) if self.cycle.simplex else (0,)
         members = frozenset(group.members)
         rates = [port.rate_mbps for port in switch.ports if port.rank in members and port.lane in lanes]
-        return min(rates) * 1e6 / 8 * goodput_share(self.plan.mtu)
+        return min(rates) * 1e6 / 8 * self.plan.goodput_share

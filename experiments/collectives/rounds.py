@@ -23,7 +23,6 @@ from measure.metrics.critical import round_bytes
 from measure.metrics.estimate import crossing
 from measure.results.estimates import crossing_of
 from measure.results.row import Row
-from railyard.scale import goodput_bytes_per_s
 from railyard.size import in_words
 from workloads.collectives.circuits import End, Ends, circuit_uses
 from workloads.rank.exchange import elements_of
@@ -47,7 +46,7 @@ class Stage:
 def stages(trial: Trial) -> tuple[Stage, ...]:
     """The stages of a step that is not the first: circuits may stand since the step before."""
     fabric, plan = trial.fabric, trial.schedule
-    rails, inside = (goodput_bytes_per_s(gbps, fabric.mtu) for gbps in (fabric.port_gbps, fabric.scale_up_gbps))
+    rails, inside = fabric.bytes_per_s(), fabric.bytes_per_s(fabric.scale_up_gbps)
     rounds = sorted({t.round for t in plan.transfers if not t.local})
     sizes = round_bytes(plan, elements_of(trial.bytes), OCS_PORTS)
     seconds = {r: max(s.scale_out / rails, s.scale_up / inside) for r, s in zip(rounds, sizes, strict=True)}

@@ -13,7 +13,7 @@ from experiments.job_row import JobRow
 from measure.metrics.collective import CollectiveTimes
 from measure.metrics.critical import bound_s
 from measure.model.prediction import Prediction
-from railyard.scale import Scale, goodput_bytes_per_s
+from railyard.scale import Scale
 from railyard.timeline import Event
 from workloads.schedule import bus_factor
 
@@ -137,9 +137,9 @@ def wire_bound_s(trial: Trial, alpha_s: float = 0.0) -> float:
             part.schedule,
             trial.bytes,
             alpha_s + part.schedule.pause_s,
-            goodput_bytes_per_s(fabric.port_gbps, fabric.mtu),
+            fabric.bytes_per_s(),
             ports=fabric.ports_per_rank,
-            scale_up_bytes_per_s=goodput_bytes_per_s(fabric.scale_up_gbps, fabric.mtu),
+            scale_up_bytes_per_s=fabric.bytes_per_s(fabric.scale_up_gbps),
         )
         for part in trial.parts
         if 0 in part.group.members

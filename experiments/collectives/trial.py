@@ -16,7 +16,7 @@ from controllers.mesh.ports import choose_ports
 from experiments.job_point import Fabric, JobPoint
 from measure.metrics.collective import CollectiveTimes, collective_times, joined
 from railyard.errors import ConfigError
-from railyard.scale import ROCE_MTU_BYTES, Scale
+from railyard.scale import ROCE_MTU_BYTES, Scale, goodput_bytes_per_s
 from railyard.timeline import Event
 from topos.describe import plan as describe
 from topos.plan import FabricPlan
@@ -56,6 +56,7 @@ class TrialFabric:
     port_gbps: float = 0.05
     scale_up_gbps: float = 0.1
     mtu: int = ROCE_MTU_BYTES
+    overhead: int = 0
     slow: str = ""
     """Ranks with slower links, in the notation of ``topos.rails`` (``3:0.5``: rank 3 at half the rate)."""
     circuits: int = OCS_PORTS
@@ -85,6 +86,7 @@ class TrialFabric:
             "rate_mbps": scale.emulated_mbps(self.port_gbps),
             "fabric": self.kind,
             "mtu": self.mtu,
+            "overhead": self.overhead,
             "front_end": True,
             "front_end_mbps": FRONT_END_MBPS,
         }
@@ -94,6 +96,10 @@ class TrialFabric:
             options |= {"mesh": self.mesh, "choose_ports": choose_ports, "most_gates": self.most_gates}
             options |= {"gate_latency_us": self.gate_latency_us, "delay_ms": self.link_delay_ms}
         return options | ({"slow": self.slow} if self.slow else {})
+
+    def bytes_per_s(self, gbps: float | None = None) -> float:
+        """Payload in bytes per second, in full packets, of a rail port or of a link of ``gbps``."""
+        return goodput_bytes_per_s(self.port_gbps if gbps is None else gbps, self.mtu, self.overhead)
 
     def topology(self, scale: Scale) -> RailTopo:
         return RailTopo(**self.options(scale))

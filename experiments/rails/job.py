@@ -151,6 +151,7 @@ def topology_options(settings: RailSettings, workload: Workload, fabric: str, sc
         "rate_mbps": rate_mbps,
         "fabric": fabric,
         "mtu": settings.fabric.mtu,
+        "overhead": settings.fabric.overhead,
         "scale_up": workload.uses_scale_up,
         "front_end": workload.uses_front_end or workload.front_end_gbps is not None,
     }
@@ -226,17 +227,17 @@ def _with_forward(recipe: Recipe, forward_ms: float) -> Recipe:
 
 def scale_needs(settings: RailSettings, workload: Workload) -> ScaleNeeds:
     """The needs of the job that a scale must meet: ports, rates, and its transfers."""
-    gbps, ports, mtu = port_gbps(settings, workload), settings.fabric.ports_per_gpu, settings.fabric.mtu
+    gbps, fabric = port_gbps(settings, workload), settings.fabric
     least = smallest_transfer(workload)
-    carried = {"scale-out": ports * goodput_bytes_per_s(gbps, mtu)}
+    carried = {"scale-out": fabric.ports_per_gpu * goodput_bytes_per_s(gbps, fabric.mtu, fabric.overhead)}
     if workload.uses_scale_up:
-        carried["scale-up"] = goodput_bytes_per_s(workload.scale_up_gbps, mtu)
+        carried["scale-up"] = goodput_bytes_per_s(workload.scale_up_gbps, fabric.mtu, fabric.overhead)
     return ScaleNeeds(
-        workload.servers * workload.gpus_per_server * ports,
+        workload.servers * workload.gpus_per_server * fabric.ports_per_gpu,
         gbps,
         least.bytes if least else 0.0,
         step_pace(workload.program, carried),
-        mtu,
+        fabric.mtu,
     )
 
 

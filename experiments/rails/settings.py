@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from experiments.settings import Delay, Delays, GuardMs, Mtu, Option, SpreadSettings, validated
+from experiments.settings import Delay, Delays, GuardMs, Mtu, Option, Overhead, SpreadSettings, validated
 from railyard.app_channel import default_socket
 from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES
@@ -72,6 +72,7 @@ class RailsSection(Section):
     )
     ports_per_gpu: int = Field(default=2, ge=2, le=2, description="ports of a GPU; a ring needs two")
     mtu: Mtu = ROCE_MTU_BYTES
+    overhead: Overhead = 0
 
 
 class TraceSection(Section):

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from measure.metrics.critical import Critical
 from measure.metrics.point import Point
 from measure.metrics.quantiles import median
-from railyard.scale import goodput_share
 from railyard.timeline import Event
 from workloads.schedule import bus_factor
 
@@ -161,7 +160,7 @@ def _critical_s(point: Point, together: Sequence[Event], critical: Critical | No
         return 0.0
     *others, last = sorted(together, key=_began)
     gap = _began(last) - _began(others[-1]) if others else 0.0
-    return critical.seconds(min(rates) * 1e6 / 8 * goodput_share(point.plan.mtu), last["rank"], gap)
+    return critical.seconds(min(rates) * 1e6 / 8 * point.plan.goodput_share, last["rank"], gap)
 
 
 def _line_rate_bps(point: Point, e: Event) -> float:
@@ -175,7 +174,7 @@ def _line_rate_bps(point: Point, e: Event) -> float:
         chain = e["op_kind"] in ("send", "recv")
         first = 2 if chain and len(ports) >= 4 else 0
         lanes = range(first, first + (1 if chain else 2))
-    return sum(p.rate_mbps for p in ports if p.lane in lanes) * 1e6 * goodput_share(point.plan.mtu)
+    return sum(p.rate_mbps for p in ports if p.lane in lanes) * 1e6 * point.plan.goodput_share
 
 
 def bandwidths(point: Point, transfers: Iterable[ObservedTransfer]) -> dict[str, Bandwidth]:

@@ -29,7 +29,7 @@ from measure.model.simulated_control import Costs, SimulatedControl
 from measure.model.wires import Routing, Wires
 from railyard.errors import ConfigError, ControlError
 from railyard.loop import Timers
-from railyard.scale import Scale, goodput_share
+from railyard.scale import Scale
 from railyard.timeline import Event
 from topos.plan import FabricPlan
 from workloads.phases import Phase, all_phases
@@ -98,7 +98,7 @@ class Simulation(Timers):
         self._control = SimulatedControl(plan, costs, self._later, self._acked, self.events.append)
         self._facts = ScheduleFacts()
         self._goodput = {
-            (port.rank, port.lane): port.rate_mbps * 1e6 / 8 * goodput_share(plan.mtu)
+            (port.rank, port.lane): port.rate_mbps * 1e6 / 8 * plan.goodput_share
             for switch in plan.network("rail")
             for port in switch.ports
         }

@@ -25,12 +25,12 @@ Routing = Callable[[int, int], Sequence[tuple[str, int]]]
 """(sending rank, receiving rank) -> (switch, outgoing port) along the route; ``ControlError`` if there is none."""
 
 
-def wire_bytes(payload: int, mtu: int) -> int:
+def wire_bytes(payload: int, mtu: int, overhead: int = 0) -> int:
     """Bytes that a link's token bucket counts for a TCP payload: full packets with headers, without acks."""
     if payload <= 0:
         return 0
     packets = ceil(payload / (mtu - TCP_IP_HEADER_BYTES))
-    return payload + packets * (TCP_IP_HEADER_BYTES + ETHERNET_HEADER_BYTES)
+    return payload + packets * (TCP_IP_HEADER_BYTES + ETHERNET_HEADER_BYTES + overhead)
 
 
 def checkpoint_seconds(checkpoint_bytes: float, plan: FabricPlan, scale: Scale, copies: int = 1) -> float:
@@ -41,7 +41,7 @@ def checkpoint_seconds(checkpoint_bytes: float, plan: FabricPlan, scale: Scale, 
     rates = [port.rate_mbps for switch in plan.network("front-end") for port in switch.ports]
     if not rates:
         raise ConfigError("the fabric has no front-end network to fetch a checkpoint over", key="fabric.front_end")
-    on_wire = copies * wire_bytes(scale.emulated_bytes(checkpoint_bytes), plan.mtu)
+    on_wire = copies * wire_bytes(scale.emulated_bytes(checkpoint_bytes), plan.mtu, plan.overhead)
     return scale.real_s(on_wire * 8 / (min(rates) * 1e6))
 
 
@@ -71,7 +71,7 @@ class Wires:
     def __init__(
         self, plan: FabricPlan, at: Callable[[float, Callable[[], None]], None], routing: Routing | None = None
     ) -> None:
-        self._mtu = plan.mtu
+        self._frames = plan.mtu, plan.overhead
         self._at = at
         self._routing = routing
         self._routes: dict[tuple[int, int], Route] = {}
@@ -109,7 +109,7 @@ class Wires:
         links = self._links(src[0], dst[0]) if network == "rail" else ()
         route = (ends[0], *links, ends[1])
         queue = self._queued[route]
-        queue.append(_Message(route, times * wire_bytes(payload, self._mtu), done))
+        queue.append(_Message(route, times * wire_bytes(payload, *self._frames), done))
         if len(queue) == 1:
             self._start(queue[0], now)
 

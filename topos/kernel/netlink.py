@@ -46,7 +46,8 @@ _KIND_AND_SEQUENCE = struct.Struct("=4xHxxI")
 _TOGETHER = 64
 """Messages per call."""
 _ROOM_BYTES = 8 << 20
-"""Room for the answers to one call, where others would be lost: 64 changes of 32 actions were answered by 337 kB."""
+"""Room for the answers to one call, where others would be lost: 64 changes of 32 actions were answered by 337 kB. And
+for the call, where 64 queues have tables of 16 kB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +302,8 @@ class Netlink:
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC)
         self._socket.setsockopt(netlink.SOL_NETLINK, netlink.NETLINK_EXT_ACK, 1)  # error messages in words
         with suppress(PermissionError):  # the first request says what is not permitted
-            self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, _ROOM_BYTES)
+            for room in (SO_RCVBUFFORCE, SO_SNDBUFFORCE):
+                self._socket.setsockopt(socket.SOL_SOCKET, room, _ROOM_BYTES)
         self._socket.settimeout(30)
 
     def run(self, requests: Iterable[NetlinkRequest]) -> None:

@@ -17,10 +17,12 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from math import ceil
 
 from pyroute2.netlink import NLM_F_CREATE, NLM_F_REPLACE, NLM_F_REQUEST
 from pyroute2.netlink.rtnl import RTM_DELQDISC, RTM_NEWQDISC, RTM_NEWTCLASS, RTM_NEWTFILTER, TC_H_ROOT
 
+from railyard.scale import ETHERNET_HEADER_BYTES, TCP_IP_HEADER_BYTES
 from topos.kernel.netlink import NetlinkRequest
 
 _BUCKET, _LINK, _DELAY = 0x10000, 0x7A0000, 0x7B0000
@@ -30,7 +32,8 @@ _FILTERS, _AT_FILTERS, _INCOMING, _OUTGOING = 0xFFFF0000, 0xFFFFFFF1, 0xFFFFFFF2
 _SHARED, _DATA, _FIRST = (_LINK | minor for minor in (1, 2, 3))
 _ETHERNET = 1
 _ETH_P_ALL, _ETH_P_IP = 0x0003, 0x0800
-_KIND, _OPTIONS = 1, 2  # TCA_... of linux/rtnetlink.h
+_KIND, _OPTIONS, _SIZES = 1, 2, 8  # TCA_... of linux/rtnetlink.h
+_SIZES_BASE, _SIZES_DATA = 1, 2  # TCA_STAB_... of linux/pkt_sched.h
 _TBF_PARMS, _TBF_RATE64, _TBF_BURST = 1, 4, 6  # TCA_TBF_... of linux/pkt_sched.h
 _HTB_PARMS, _HTB_INIT, _HTB_RATE64, _HTB_CEIL64 = 1, 2, 6, 7  # TCA_HTB_... of linux/pkt_sched.h
 _NETEM_RATE, _NETEM_LATENCY64, _NETEM_JITTER64 = 6, 10, 11  # TCA_NETEM_... of linux/pkt_sched.h
@@ -47,6 +50,9 @@ _QUANTUM_BYTES = 60_000
 _MOST_DELAYED = 100_000
 """Packets that can be delayed at once: more than are in flight on any link, so that none is dropped."""
 _INDEX_AT = 20
+_CELL, _UNIT, _LONGEST = 3, 1, 0x10080
+"""Of a table of sizes: logarithms of the bytes that lengths of one entry may differ by and of the unit of an entry, and
+the longest length, of a segment with its headers."""
 
 _WITHOUT_DATA = (
     (0x28, 0, 0, 12),  # the Ethernet type ...
@@ -136,6 +142,28 @@ def token_bucket(index: int, name: str, rate_mbps: float, burst_bytes: int, limi
     """
     message = _bucket(rate_mbps, burst_bytes, limit_bytes)
     return _for(index, message, f"shaping {name} to {rate_mbps:g} Mb/s")
+
+
+@lru_cache(maxsize=1 << 4)
+def _sizes(mtu: int, overhead: int) -> bytes:
+    headers, sizes = TCP_IP_HEADER_BYTES + ETHERNET_HEADER_BYTES, []
+    for length in range(0, _LONGEST, 1 << _CELL):
+        frames = max(1, ceil((length - headers) / (mtu - TCP_IP_HEADER_BYTES)))
+        middle = length + (1 << _CELL) // 2
+        sizes.append((middle + frames * overhead + (frames - 1) * headers) >> _UNIT)
+    base = _attribute(_SIZES_BASE, struct.pack("=BBhi4I", _CELL, _UNIT, 0, 0, _ETHERNET, 0, 0, len(sizes)))
+    return _attribute(_SIZES, base + _attribute(_SIZES_DATA, struct.pack(f"={len(sizes)}H", *sizes)))
+
+
+def counting(request: NetlinkRequest, mtu: int, overhead: int) -> NetlinkRequest:
+    """``request`` for a queue, which is then to count ``overhead`` bytes more for each frame of up to ``mtu`` bytes.
+
+    To a long segment the kernel would add an overhead once, and no headers. So a table of sizes (tc-stab) gives what
+    all frames of a TCP segment take, for every length: to 4 bytes.
+    """
+    packed = bytearray(request.packed) + (_sizes(mtu, overhead) if overhead else b"")
+    struct.pack_into("=I", packed, 0, len(packed))
+    return NetlinkRequest(packed, request.what)
 
 
 def _class(handle: int, parent: int, rate: int, ceiling: int, burst_s: float, priority: int) -> bytes:

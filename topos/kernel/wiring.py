@@ -18,7 +18,7 @@ from topos.kernel.namespaces import inside
 from topos.kernel.netlink import LO_INDEX, Netlink, NetlinkRequest, Tunnel, VethEnd
 from topos.kernel.nodes import RailSwitch
 from topos.kernel.ovs import Bridge, BridgePort
-from topos.kernel.queues import link_queue, token_bucket
+from topos.kernel.queues import counting, link_queue, token_bucket
 
 LINK_GROUP = 77
 """Interface group of all links of a yard, by which they are deleted at once."""
@@ -101,10 +101,11 @@ def shaping(intf: RecordedIntf, *, again: bool = False) -> Iterator[NetlinkReque
     at_switch = isinstance(intf.node, RailSwitch)
     burst = (tuning.switch_burst_bytes if at_switch else bucket_burst_bytes)(deepest, intf.mtu)
     queue = tuning.queue_bytes(deepest, intf.mtu)
-    if at_switch and isinstance(far_end(intf).node, RailSwitch):
-        yield from link_queue(intf.index, intf.name, rate, burst, queue, again=again)
-    else:
-        yield token_bucket(intf.index, intf.name, rate, burst, queue)
+    htb = at_switch and isinstance(far_end(intf).node, RailSwitch)
+    where = intf.index, intf.name, rate, burst, queue
+    first, *rest = link_queue(*where, again=again) if htb else [token_bucket(*where)]
+    yield first if htb and again else counting(first, intf.mtu, intf.params.get("overhead", 0))
+    yield from rest
 
 
 def shaped_ports(host: Any) -> list[tuple[float, int]]:
@@ -123,7 +124,7 @@ class _Reach:
         """Largest segment for interface ``intf`` that no bucket on any path splits; None without a rate."""
         if intf.rate_mbps is None:
             return None
-        mine = tuning.largest_segment_bytes(intf.rate_mbps, intf.mtu)
+        mine = tuning.largest_segment_bytes(intf.rate_mbps, intf.mtu, intf.params.get("overhead", 0))
         links = {(link.rate_mbps, link.mtu) for link in self.links if link.rate_mbps is not None}
         return min([mine, *(tuning.largest_forwarded_bytes(rate, mtu) for rate, mtu in links)])
 

@@ -41,9 +41,9 @@ class SentTraffic:
     received_bytes: int
     seconds: float
 
-    def mbps(self, mtu: int) -> float:
-        """Rate in Mb/s that the traffic took of the port, headers included."""
-        return self.sent_bytes * 8 / goodput_share(mtu) / self.seconds / 1e6 if self.seconds > 0 else 0.0
+    def mbps(self, share: float) -> float:
+        """Rate in Mb/s that the traffic took of the port, which counts a byte for ``share`` bytes of payload."""
+        return self.sent_bytes * 8 / share / self.seconds / 1e6 if self.seconds > 0 else 0.0
 
 
 class Drip:
@@ -75,10 +75,12 @@ class Background(Child):
 
     >>> with Background.on(plan, fds, rank=3, share=0.4) as traffic:   # doctest: +SKIP
     ...     run()
-    ...     print(traffic.stop().mbps(plan.mtu))
+    ...     print(traffic.stop().mbps(plan.goodput_share))
     """
 
-    def __init__(self, source: HostEnd, target: HostEnd, rate_mbps: float, mtu: int, most_s: float = MOST_S) -> None:
+    def __init__(
+        self, source: HostEnd, target: HostEnd, rate_mbps: float, mtu: int, most_s: float = MOST_S, overhead: int = 0
+    ) -> None:
         if not 0 < rate_mbps < float("inf"):
             raise ConfigError(f"must be a rate above 0 Mb/s, not {rate_mbps:g}", key="background")
         if not 0 < most_s <= MOST_S:
@@ -86,7 +88,7 @@ class Background(Child):
         settings = {
             "source": asdict(source),
             "target": asdict(target),
-            "bytes_per_s": rate_mbps * 1e6 / 8 * goodput_share(mtu),
+            "bytes_per_s": rate_mbps * 1e6 / 8 * goodput_share(mtu, overhead),
             "frame_bytes": mtu - TCP_IP_HEADER_BYTES,
             "most_s": most_s,
         }
@@ -121,7 +123,7 @@ class Background(Child):
         rail = plan.rail_of(rank)
         ports = [rail.port(r, lane) for r in (rank, peer)]
         source, target = (HostEnd(netns_fds[port.rank], port.interface, port.ip) for port in ports)
-        return Background(source, target, share * ports[0].rate_mbps, plan.mtu)
+        return Background(source, target, share * ports[0].rate_mbps, plan.mtu, overhead=plan.overhead)
 
     def stop(self) -> SentTraffic:
         """End the traffic and return its result; raises ``MachineError`` if it ended early."""

@@ -14,7 +14,7 @@ from controllers.policies.policy import slots_alone
 from experiments.collectives.rounds import after_arrival_s
 from experiments.collectives.trial import WORLD, Trial
 from railyard.errors import ConfigError
-from railyard.scale import Scale, goodput_bytes_per_s
+from railyard.scale import Scale
 from workloads.program import Group
 
 Sizes = dict[tuple[int, int], float]
@@ -30,7 +30,7 @@ def formula(trial: Trial) -> float:
     if trial.schedule.provisioned:
         return after_arrival_s(trial)
     if trial.cycle is None:
-        return busiest_port_bytes(trial) / goodput_bytes_per_s(trial.fabric.port_gbps, trial.fabric.mtu)
+        return busiest_port_bytes(trial) / trial.fabric.bytes_per_s()
     rate = bytes_per_s(trial)
     return sum(size / rate + trial.reconfiguration_delay_s for size in _in_slots(trial, trial.cycle, slots_of(trial)))
 
@@ -54,7 +54,7 @@ def _in_slots(trial: Trial, cycle: Cycle, slots: tuple[Slot, ...]) -> list[float
 def bytes_per_s(trial: Trial) -> float:
     """Payload bytes per second that the ports of a rank carry together in one direction (in slots: that one port)."""
     ports = 2 if trial.cycle is None and trial.fabric.ports_per_rank > 1 else 1
-    return ports * goodput_bytes_per_s(trial.fabric.port_gbps, trial.fabric.mtu)
+    return ports * trial.fabric.bytes_per_s()
 
 
 def busiest_port_bytes(trial: Trial) -> float:

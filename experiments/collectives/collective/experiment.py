@@ -15,7 +15,7 @@ from experiments.collectives.experiment import TrialExperiment, TrialSettings
 from experiments.collectives.row import TrialRow
 from experiments.collectives.trial import CircuitKind, FabricKind, Trial, TrialFabric
 from experiments.experiment import Action
-from experiments.settings import Delay, Mtu, Option, PortGbps, Sizes
+from experiments.settings import Delay, Mtu, Option, Overhead, PortGbps, Sizes
 from railyard.errors import ConfigError
 from railyard.scale import ROCE_MTU_BYTES
 from railyard.validation import Section
@@ -41,6 +41,7 @@ class TrialFabricSection(Section):
         default=0.1, gt=0, description="rate of a GPU inside its server, in Gb/s"
     )
     mtu: Mtu = ROCE_MTU_BYTES
+    overhead: Overhead = 0
     reconfiguration_delay_ms: Annotated[tuple[Delay, ...], Option("--reconfiguration-delay", "MS,...")] = Field(
         default=(0.0,),
         min_length=1,
@@ -65,9 +66,8 @@ class TrialFabricSection(Section):
         return self
 
     def fabric(self, ranks: int) -> TrialFabric:
-        return TrialFabric(
-            self.kind, ranks, self.gpus_per_server, self.ports, self.port_gbps, self.scale_up_gbps, self.mtu
-        )
+        sizes = self.port_gbps, self.scale_up_gbps, self.mtu, self.overhead
+        return TrialFabric(self.kind, ranks, self.gpus_per_server, self.ports, *sizes)
 
 
 class CollectiveSettings(TrialSettings):

@@ -24,7 +24,6 @@ from experiments.racks.forecast import link_loads
 from experiments.racks.server_fabric.row import SLICE_MEASURES, Measure
 from experiments.racks.setting import Setting
 from railyard.errors import ConfigError
-from railyard.scale import goodput_share
 from topos.torus import Extents, Torus
 from workloads.program import Program
 
@@ -155,7 +154,7 @@ def ring_fields(setting: Setting, program: Program, measure: Measure) -> dict[st
     count = len(mine[0].members)
     size = next(op.bytes for op in program.communications(mine[0].members[0]) if op.group == mine[0].name)
     leaving = (count - 1) / count * size * (1 if measure == "reduce-scatter" else 2)
-    port_s = leaving / (setting.port_gbps * 1e9 / 8 * goodput_share(setting.plan.mtu))
+    port_s = leaving / (setting.port_gbps * 1e9 / 8 * setting.plan.goodput_share)
     policy = load_policy(setting.policy, setting.plan)
     if isinstance(policy, MorphluxPolicy):
         policy.start(groups)

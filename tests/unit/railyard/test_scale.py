@@ -68,3 +68,4 @@ def test_impossible_scales(rate: float, time: float) -> None:
 
 def test_goodput_share_of_jumbo_frames() -> None:
     assert goodput_share(9000) == pytest.approx(8948 / 9014)
+    assert goodput_share(9000, 24) == pytest.approx(8948 / 9038)

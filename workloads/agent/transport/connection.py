@@ -106,6 +106,7 @@ class PeerConnection:
         *,
         connected: bool,
         mtu: int,
+        overhead: int = 0,
         left_port: Callable[[], int] | None = None,
         clock: Callable[[], float] | None = None,
         activity: Activity[PeerConnection] | None = None,
@@ -117,7 +118,7 @@ class PeerConnection:
         self.sent_bytes = 0
         self._bucket = bucket
         self._inbox = inbox
-        self._share = goodput_share(mtu)
+        self._share = goodput_share(mtu, overhead)
         self._queue: deque[Outgoing] = deque()
         self._may_send_at = 0.0
         self._blocked = False
@@ -433,7 +434,7 @@ class Transport:
     def __init__(self, plan: FabricPlan, rank: int, inbox: Inbox) -> None:
         self._rank = rank
         self._inbox = inbox
-        self._mtu = plan.mtu
+        self._plan = plan
         self._ports: dict[tuple[Domain, int], HostPort] = {}
         self._buckets: dict[tuple[Domain, int], Bucket] = {}
         self._peer_of_ip: dict[str, tuple[Domain, HostPort]] = {}
@@ -489,7 +490,7 @@ class Transport:
         delay, may wait longer, up to the time of TCP's own repetition.
         """
         port = self._ports[key[0], key[1]]
-        return TCP_REPEATS_SYN_S if self._far else rto_min_ms(port.rate_mbps, self._mtu) / 1e3
+        return TCP_REPEATS_SYN_S if self._far else rto_min_ms(port.rate_mbps, self._plan.mtu) / 1e3
 
     def call_again(self, connection: PeerConnection) -> bool:
         """Connect anew where the peer has not answered: a packet was lost, for instance at a dark circuit.
@@ -539,14 +540,16 @@ class Transport:
 
     def _adopt(self, sock: socket.socket, key: PeerKey, *, connected: bool) -> PeerConnection:
         bucket, interface = self._buckets[key[0], key[1]], self._ports[key[0], key[1]].interface
+        counted = goodput_share(self._plan.mtu) / self._plan.goodput_share
         return PeerConnection(
             sock,
             key,
             bucket,
             self._inbox,
             connected=connected,
-            mtu=self._mtu,
-            left_port=lambda: left_port(interface),
+            mtu=self._plan.mtu,
+            overhead=self._plan.overhead,
+            left_port=lambda: round(left_port(interface) * counted),
             clock=time.monotonic,
             activity=self.activity,
         )

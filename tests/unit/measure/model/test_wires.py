@@ -36,6 +36,7 @@ def test_headers_count_per_packet() -> None:
     assert wire_bytes(0, 9000) == 0
     assert wire_bytes(FULL, 9000) == 9014
     assert wire_bytes(FULL + 1, 9000) == 9015 + 66
+    assert wire_bytes(FULL + 1, 9000, 24) == 9015 + 66 + 2 * 24
 
 
 def test_a_port_sends_one_thing_after_another() -> None:

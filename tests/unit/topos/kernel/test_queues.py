@@ -4,8 +4,11 @@ import struct
 
 import pytest
 
+from measure.model.wires import wire_bytes
+from topos.kernel.netlink import attributes
 from topos.kernel.queues import (
     _WITHOUT_DATA,
+    counting,
     delay_packets,
     filters,
     link_queue,
@@ -119,3 +122,22 @@ def test_requests_of_delayed_links_are_well_formed() -> None:
     assert struct.pack("=HHq", 12, 10, 5_000_000) in netem and struct.pack("=HHq", 12, 11, 1_000_000) in netem
     assert struct.pack("=HH", 20, 6) in netem, "with a rate, netem keeps the order of packets that jitter"
     assert struct.pack("=HH", 20, 6) not in bytes(delay_packets(7, "mid0a", 5e3).packed)
+
+
+@pytest.mark.parametrize("mtu", [1280, 1500, 4200, 9000])
+@pytest.mark.parametrize("queue", ["bucket", "link"])
+def test_a_queue_counts_an_overhead_for_each_frame_as_the_model_does(queue: str, mtu: int) -> None:
+    bucket, link = token_bucket(1, "g0-r0", 100, 50_000, 1 << 20), next(link_queue(1, "n0-eth2", 100, 50_000, 1 << 20))
+    plain = bucket if queue == "bucket" else link
+    assert counting(plain, mtu, 0) == plain
+    packed = bytes(counting(plain, mtu, 24).packed)
+    assert packed[4 : len(plain.packed)] == plain.packed[4:] and len(packed) == struct.unpack_from("=I", packed)[0]
+    found = {kind: (start, end) for kind, start, end in attributes(packed, 36, len(packed))}
+    table = {kind: packed[start:end] for kind, start, end in attributes(packed, *found[8])}
+    cell, unit, align, added, *_, count = struct.unpack("=BBhi4I", table[1])
+    sizes = struct.unpack(f"={count}H", table[2])
+    assert (align, added) == (0, 0) and len(sizes) << cell > 1 << 16
+    full = mtu - 52
+    for payload in (1, 700, full - 1, *range(full, 65_000, full), *range(full + 100, 65_000, full)):
+        counted = sizes[(66 + payload) >> cell] << unit
+        assert abs(counted - wire_bytes(payload, mtu, 24)) <= 5, f"{payload} bytes"

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from railyard.scale import goodput_share
 from topos.describe import plan
 from topos.rails import RailTopo
 from workloads.stragglers.background import Background, Drip, SentTraffic
@@ -38,8 +39,8 @@ def test_after_the_wait_the_bytes_are_due(rate: float, size: int) -> None:
 
 
 def test_the_rate_counts_headers() -> None:
-    assert SentTraffic(8948 * 100, 8948 * 100, 0.1).mbps(9000) == pytest.approx(9014 * 100 * 8 / 0.1 / 1e6)
-    assert SentTraffic(0, 0, 0.0).mbps(9000) == 0.0
+    assert SentTraffic(8948 * 100, 8948 * 100, 0.1).mbps(goodput_share()) == pytest.approx(9014 * 100 * 8 / 0.1 / 1e6)
+    assert SentTraffic(0, 0, 0.0).mbps(goodput_share()) == 0.0
 
 
 def test_traffic_leaves_by_the_ranks_port_for_the_next_server_on_its_rail() -> None:
