@@ -45,6 +45,7 @@ from railyard.ownership import make_folder
 from railyard.scale import Scale
 from railyard.signals import held_back
 from railyard.timeline import Event
+from topos.kernel.links import changing
 from topos.kernel.transport import usable_transport
 from workloads.agent.launcher import AgentLauncher
 from workloads.program import Program
@@ -188,6 +189,8 @@ class Runner:
         self.take_down()
         launcher = self.launcher  # made before the fabric is up, so that it holds none of its descriptors
         settings, topo = self.experiment.settings, fabric.topology()
+        if "rate=" in getattr(settings, "events", ""):
+            changing(topo)
         places = self.record.results.folder, self._rest, self.progress.say, self._cluster
         session = Session(settings, topo, *places, self.scale.rate)
         launcher.machine_of = session.machine_of

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from controllers.northbound.rest_address import read_address
-from experiments.timetable import TimedAct, check, parse, written
+from experiments.timetable import TimedAct, check, parse
 from railyard import __version__
 from railyard.errors import ConfigError, in_file
 from railyard.remote.ssh import HERE, Address
@@ -241,8 +241,7 @@ class RepeatedSettings(PacketSettings):
     @classmethod
     def _events(cls, value: Any) -> str:
         """The acts as text, whether they came as text, as a list or in a file."""
-        parse(value)
-        return "; ".join(written(value))
+        return "; ".join(map(str, parse(value)))
 
     def acts(self, plan: FabricPlan, steps: float = inf) -> tuple[TimedAct, ...]:
         """The acts of ``events`` for a job of so many steps; ``ConfigError`` for one that is impossible on ``plan``."""

@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from railyard.errors import ConfigError, in_file, nearest, shortened
-from railyard.yaml_file import read_mapping
+from railyard.reading import read_text
+from railyard.yaml_file import MOST_BYTES, read_mapping
+from topos.options import link_parameters, rate
 from topos.plan import FabricPlan
 
-MOST_ACTS = 1000
+MOST_ACTS = 10_000
+MOST_CHANGES_PER_S = 100
 EVENTS = "events"
 """Key of a timetable in a file."""
 _FORMS = {
@@ -28,6 +31,7 @@ _FORMS = {
     "connect": (r"\S+(( \d{1,6}-\d{1,6})+|( \d{1,6} \d{1,6})+)", "connect SWITCH PORT-PORT PORT-PORT, or PORT PORT"),
     "disconnect": (r"\S+( \d{1,6})+", "disconnect SWITCH PORT PORT"),
     "flap": (r"\S+ every=\S+ for=\S+", "flap TARGET every=200ms for=2s"),
+    "replay": (r"\S+ \S+", "replay LINK FILE.csv, with a trace of the link"),
 }
 """Form of what follows each verb, and in words."""
 _NUMBER = r"\d{1,9}(?:\.\d{1,9})?"
@@ -38,6 +42,8 @@ _VALUES: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "delay": ("delay_ms", {"us": 1e-3, "ms": 1.0, "s": 1e3, "": 1.0}),
     "loss": ("loss_percent", {"%": 1.0, "": 1.0}),
 }
+_COLUMNS = {"rate_mbps": "rate={}Mbps", "delay_ms": "delay={}ms", "loss_percent": "loss={}%"}
+"""Columns of a trace after that of the time, as words of the act ``set``."""
 _A = TypeVar("_A")
 
 
@@ -80,23 +86,23 @@ def written(given: object) -> list[str]:
     return [text for part in re.split(r"[;\n]", ";".join(listed)) if (text := " ".join(part.split()))]
 
 
-def parse(given: object) -> tuple[TimedAct, ...]:
+def parse(given: object, *, traces: bool = True) -> tuple[TimedAct, ...]:
     """The acts of ``written``, those at times in order, then those at steps. ``ConfigError`` names the first wrong one.
 
-    Neither times nor steps may decrease.
+    Neither times nor steps may decrease. Without ``traces`` no act may name a file.
     """
     with in_file(_file(given)):
-        return _parsed(written(given))
+        return _parsed(written(given), traces)
 
 
 def _file(given: object) -> str | None:
     return given.strip() if isinstance(given, str) and given.strip().endswith((".yaml", ".yml")) else None
 
 
-def _parsed(texts: Iterable[str]) -> tuple[TimedAct, ...]:
+def _parsed(texts: Iterable[str], traces: bool) -> tuple[TimedAct, ...]:
     acts, latest = list[TimedAct](), {True: 0.0, False: 0.0}
     for text in texts:
-        first, *more = _read(text)
+        first, *more = _read(text, traces)
         moment = first.at_s or first.step or 0.0
         if moment < latest[first.step is None]:
             raise _wrong(text, "comes before the act in front of it; sort the acts by their times")
@@ -107,8 +113,8 @@ def _parsed(texts: Iterable[str]) -> tuple[TimedAct, ...]:
     return tuple(sorted(acts, key=lambda act: inf if act.at_s is None else act.at_s))
 
 
-def _read(text: str) -> list[TimedAct]:
-    """The acts of one text: of a flap each failure and repair."""
+def _read(text: str, traces: bool = False) -> list[TimedAct]:
+    """The acts of one text: of a flap each failure and repair, of a replay each change."""
     found = _ACT.fullmatch(text)
     if found is None:
         raise _wrong(text, "must begin with a time such as 2s, or 'step 3', and say what to do: 2s fail rail0:3")
@@ -117,11 +123,15 @@ def _read(text: str) -> list[TimedAct]:
         near = nearest(verb, _FORMS) or f"; use one of {', '.join(_FORMS)}"
         raise _wrong(text, f"has the unknown verb {shortened(verb)}{near}")
     form, in_words = _FORMS[verb]
-    if not re.fullmatch(form, found["words"]) or (verb == "flap" and found["step"]):
-        raise _wrong(text, f"must be: {'TIME' if verb == 'flap' else 'TIME or step N'} {in_words}")
+    if not re.fullmatch(form, found["words"]) or (verb in ("flap", "replay") and found["step"]):
+        raise _wrong(text, f"must be: {'TIME' if verb in ('flap', 'replay') else 'TIME or step N'} {in_words}")
     at_s = None if found["time"] is None else _amount(text, found["time"], _SECONDS)
     if at_s is not None and verb == "flap":
         return _flap(text, at_s, target, *(_amount(text, word.partition("=")[2], _SECONDS) for word in words))
+    if at_s is not None and verb == "replay":
+        if not traces:
+            raise _wrong(text, "names a file, which is read where a person types it: railyard at")
+        return _replay(at_s, target, words[0])
     values: dict[str, float | str] = {}
     if verb == "connect":
         values["circuits"] = re.sub(r"(\d+)[ -](\d+)", r"\1-\2", " ".join(words))
@@ -138,7 +148,27 @@ def _flap(text: str, at_s: float, target: str, every_s: float, for_s: float) -> 
         raise _wrong(text, f"must flap once or more, and fail and restore {MOST_ACTS} times at most")
     moments = [round(at_s + half * every_s / 2, 9) for half in range(2 * int(for_s / every_s + 1e-9))]
     acts = zip(moments, ("fail", "restore") * len(moments), strict=False)
-    return [TimedAct(t, None, verb, target, text=f"{t:.9g}s {verb} {target}") for t, verb in acts]
+    return [TimedAct(t, None, verb, target, text=f"{t * 1e3:.9g}ms {verb} {target}") for t, verb in acts]
+
+
+def _replay(begin_s: float, link: str, file: str) -> list[TimedAct]:
+    """The changes of a trace, a CSV file: names of columns in its first line, and in each other one a change."""
+    lines = read_text(Path(file), MOST_BYTES, "a trace of a link").replace(" ", "").splitlines()
+    (first, *columns), *rows = [line.split(",") for line in lines] or [[""]]
+    acts = list[TimedAct]()
+    with in_file(file):
+        if first != "time_s" or not columns or columns != [name for name in _COLUMNS if name in columns]:
+            raise ConfigError(f"must begin with the line time_s,{','.join(_COLUMNS)} or fewer of these columns")
+        for number, row in enumerate(rows, 2):
+            if len(row) != len(columns) + 1 or not all(re.fullmatch(_NUMBER, cell) for cell in row):
+                raise ConfigError(f"must be {len(columns) + 1} numbers with commas between", source=f"{file}:{number}")
+            values = " ".join(_COLUMNS[name].format(cell) for name, cell in zip(columns, row[1:], strict=True))
+            acts += _read(f"{(begin_s + float(row[0])) * 1e3:.9g}ms set {link} {values}")
+        times = [act.at_s or 0.0 for act in acts]
+        close = (late - early < 1 - 1e-9 for early, late in zip(times, times[MOST_CHANGES_PER_S:], strict=False))
+        if not times or times != sorted(times) or any(close):
+            raise ConfigError(f"must have changes in order of time, at most {MOST_CHANGES_PER_S} in a second")
+    return acts
 
 
 def _amount(text: str, amount: str, units: Mapping[str, float]) -> float:
@@ -164,6 +194,12 @@ def check(acts: Iterable[TimedAct], plan: FabricPlan, steps: float = inf) -> Non
         if act.target not in known:
             near = nearest(act.target, sorted(known)) or f"; use one such as {', '.join(sorted(known)[:3]) or 'none'}"
             raise act.wrong(f"names no {kind} of fabric {plan.fabric}{near}")
+        if act.verb == "set":
+            try:
+                rate("rate", act.values.get("rate_mbps", 1))
+                link_parameters(act.values.get("delay_ms", 0), 0, act.values.get("loss_percent", 0))
+            except ConfigError as error:
+                raise act.wrong(f"has a value that no link can have: {error}") from None
         for number, port in enumerate(act.ports):
             if port not in optical[act.target] or port in act.ports[:number]:
                 raise act.wrong(f"must name ports from 1 to {max(optical[act.target])} of {act.target}, each once")

@@ -63,9 +63,9 @@ def main(arguments: Sequence[str]) -> int:
     if verb in _ACTS:
         return act(lab, [verb, *words])
     if verb == "at":
-        from experiments.timetable import written
+        from experiments.timetable import parse
 
-        words = written(" ".join(words))
+        words = list(map(str, parse(" ".join(words))))
     answer = lab.call(verb, words=words, timeout_s=_ANSWER_S)
     if answer:
         print(answer)

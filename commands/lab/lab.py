@@ -29,8 +29,9 @@ from railyard.errors import CircuitError, ConfigError, ControlError, RailyardErr
 from railyard.plugin import code_failed, load_class
 from topos.fabric import FabricTopo
 from topos.kernel.emulation import OPENFLOW, Emulation
+from topos.kernel.links import changing
 from topos.kernel.reach import Reach
-from topos.options import number, one_of
+from topos.options import flag, number, one_of
 from topos.plan import FabricPlan
 from topos.reach import fabric_lines, ring
 
@@ -53,8 +54,8 @@ class LabSpec:
     """A topology with its options (text), and who controls its switches, as ``railyard up`` has them.
 
     ``controller`` is a framework for Railyard's controller, ``remote`` for the user's at ``remote``, or ``none``.
-    Circuits that change are dark for ``dark_ms``. ``rest`` is the address of a REST interface (empty: none),
-    ``rest_token_file`` the file with its token.
+    Circuits that change are dark for ``dark_ms``. Links are ``changing`` if their rates will change often. ``rest`` is
+    the address of a REST interface (empty: none), ``rest_token_file`` the file with its token.
     """
 
     topology: str
@@ -64,6 +65,7 @@ class LabSpec:
     remote: str = "127.0.0.1:6653"
     datapath: str = "auto"
     dark_ms: float = 0.0
+    changing: str = "no"
     rest: str = ""
     rest_token_file: str = ""
 
@@ -108,7 +110,7 @@ class LabSpec:
             raise code_failed(self.topology, error, "up") from error
         if not topo.hosts():
             raise ConfigError(f"{self.topology} has no host; a lab needs one to run programs on", key="up")
-        return topo
+        return changing(topo) if flag("--changing", self.changing) else topo
 
 
 class Lab:
@@ -300,7 +302,7 @@ class Lab:
 
     def at(self, words: Sequence[str]) -> str:
         """Do what a timetable says, its times counted from now; what was refused is in ``status``."""
-        acts = parse([*words])  # as a list it names no file, which the client has read
+        acts = parse([*words], traces=False)  # as a list it names no file, and the client has read those of traces
         if not acts:
             raise ConfigError("has no act; write one such as '1s connect rail0 1-3'", key=EVENTS)
         if any(act.at_s is None for act in acts):
@@ -375,7 +377,8 @@ class Lab:
         try:
             self._do(act)
             self.done.append(f"{act}, {late_ms:.1f} ms late")
-            self.follow(force=True)
+            if act.verb != "set":
+                self.follow(force=True)
         except RailyardError as error:
             self.done.append(f"{act}: refused: {error}")
 

@@ -16,13 +16,13 @@ from railyard.process.child import Child
 USAGE = """usage: railyard up rails|racks|edge|morphlux|FILE.py:Class|FILE.yaml
                    [--KEY VALUE ...] [--name lab]
                    [--controller os-ken|ryu|remote|none] [--remote HOST:PORT]
-                   [--datapath auto|bpf|ovs] [--dark-ms MS]
+                   [--datapath auto|bpf|ovs] [--dark-ms MS] [--changing yes]
                    [--rest 127.0.0.1:PORT [--rest-token-file FILE]]
 
 Brings a fabric up that stays until railyard down. KEY is an option of the
 topology, as in: sudo railyard up rails --servers 4 --gpus 4 --fabric ocs
 FILE.yaml has the same keys, and topology: rails. docs/lab.md has the rest."""
-OWN = "name", "controller", "remote", "datapath", "dark_ms", "rest", "rest_token_file"
+OWN = "name", "controller", "remote", "datapath", "dark_ms", "changing", "rest", "rest_token_file"
 """Keys of ``LabSpec``, which is checked in the daemon; all others are options of the topology."""
 _UP_S = 120.0
 

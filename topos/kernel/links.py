@@ -12,6 +12,7 @@ from ipaddress import IPv4Interface, IPv4Network
 from typing import Any, NamedTuple
 
 from mininet.link import Intf, Link
+from mininet.topo import Topo
 
 from railyard.errors import ConfigError
 from topos.kernel import tuning
@@ -51,9 +52,9 @@ WHOLE = Part()
 class RecordedIntf(Intf):  # type: ignore[misc]
     """An interface whose settings are recorded until the emulation makes it.
 
-    ``params`` may hold ``bw`` (rate, Mb/s), ``mtu`` (bytes), ``rto_min_ms``, and for packets that leave the interface
-    ``delay`` and ``jitter`` (times with unit, as in ``5ms``) and ``loss`` (percent). Mininet's other parameters are
-    accepted and ignored.
+    ``params`` may hold ``bw`` (rate, Mb/s), ``mtu`` and ``overhead`` (bytes), ``rto_min_ms``, and for packets that
+    leave the interface ``delay`` and ``jitter`` (times with unit, as in ``5ms``) and ``loss`` (percent). Mininet's
+    other parameters are accepted and ignored.
     """
 
     made = False
@@ -131,3 +132,14 @@ class RecordedLink(Link):  # type: ignore[misc]
     def makeIntfPair(cls, *_: Any, **__: Any) -> tuple[None, None]:
         """Make no interface; the emulation makes all of them together."""
         return None, None
+
+
+def changing(topo: Topo) -> Topo:
+    """``topo`` with links whose rates are to change often.
+
+    Their queues are those of links between switches (HTB): a changed token bucket waits on at the rate before. Their
+    frames are single, since a packet takes the time of the rate at which its turn came.
+    """
+    for *_, link in topo.links(withInfo=True):
+        link["changing"] = True
+    return topo

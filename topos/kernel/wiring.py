@@ -101,7 +101,7 @@ def shaping(intf: RecordedIntf, *, again: bool = False) -> Iterator[NetlinkReque
     at_switch = isinstance(intf.node, RailSwitch)
     burst = (tuning.switch_burst_bytes if at_switch else bucket_burst_bytes)(deepest, intf.mtu)
     queue = tuning.queue_bytes(deepest, intf.mtu)
-    htb = at_switch and isinstance(far_end(intf).node, RailSwitch)
+    htb = bool(intf.params.get("changing")) or (at_switch and isinstance(far_end(intf).node, RailSwitch))
     where = intf.index, intf.name, rate, burst, queue
     first, *rest = link_queue(*where, again=again) if htb else [token_bucket(*where)]
     yield first if htb and again else counting(first, intf.mtu, intf.params.get("overhead", 0))
@@ -237,7 +237,7 @@ def host_requests(hosts: Sequence[Any], switches: Sequence[RailSwitch]) -> Itera
 
 
 def _up(intf: RecordedIntf, reach: _Reach) -> NetlinkRequest:
-    single = intf.way.loss_percent > 0
+    single = intf.way.loss_percent > 0 or bool(intf.params.get("changing"))
     return netlink.link_up(intf.index, intf.name, reach.largest_segment(intf), single=single)
 
 

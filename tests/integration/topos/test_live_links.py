@@ -7,13 +7,18 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from host_traffic import drain, pings, pings_soon, pouring
 from mininet.topo import Topo
 
+from experiments.fabric_acts import change_links
+from experiments.timetable import TimedAct, Timetable, check, parse
 from railyard.errors import ConfigError
+from railyard.priority import real_time
 from topos.kernel.emulation import Emulation
+from topos.kernel.links import changing
 from topos.kernel.namespaces import HostEnd, connect, inside
 from topos.rails import RailTopo
 
@@ -91,6 +96,65 @@ def test_a_stream_follows_the_rate_of_its_link_and_sends_nothing_again(chain: Em
             information = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TOTAL_RETRANS + 4)
             assert struct.unpack_from("=I", information, _TOTAL_RETRANS) == (0,), link
         chain.set_link(link, rate_mbps=100)
+
+
+@pytest.mark.timed(late_ms=2)
+def test_a_trace_of_a_hundred_changes_a_second_loses_no_datagram_and_carries_its_mean(tmp_path: Path) -> None:
+    rates = [(10, 40, 25)[number % 3] for number in range(200)]
+    lines = "".join(f"{number / 100},{rate}\n" for number, rate in enumerate(rates))
+    (tmp_path / "trace.csv").write_text(f"time_s,rate_mbps\n{lines}")
+    topo = changing(RailTopo(servers=2, gpus=1, ports=1, fabric="electrical", rate_mbps=40, mtu=1500))
+    got: list[tuple[float, int]] = []
+    late_s: list[float] = []
+    over = threading.Event()
+
+    def send(sender: socket.socket) -> None:
+        number = 0
+        while not over.is_set():
+            sender.send(struct.pack("=I", number) + bytes(1468))
+            number += 1
+        sender.send(struct.pack("=I", number))
+
+    def receive(receiver: socket.socket) -> None:
+        length = 2000
+        while length > 4:
+            data = receiver.recv(2000)
+            length = len(data)
+            got.append((time.monotonic(), *struct.unpack("=I", data[:4])))
+
+    with Emulation(topo, openflow=None) as net:
+        acts = parse(f"0s replay g0-r0 {tmp_path / 'trace.csv'}")
+        check(acts, net.plan)
+        with inside(net.netns_fd("g1")):
+            receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with inside(net.netns_fd("g0")):
+            sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with sender, receiver:
+            receiver.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
+            receiver.bind((net.plan.rail_of(0).port(1, 0).ip, 7430))
+            receiver.settimeout(5)
+            sender.connect(receiver.getsockname())
+            threads = [threading.Thread(target=send, args=[sender]), threading.Thread(target=receive, args=[receiver])]
+            for thread in threads:
+                thread.start()
+            begin = time.monotonic() + 0.3
+
+            def act(one: TimedAct, at: float) -> None:
+                late_s.append(time.monotonic() - at)
+                change_links(net, one)
+
+            table = Timetable(acts, lambda one: begin + (one.at_s or 0.0), act)
+            with real_time():
+                while table.left:
+                    time.sleep(max(0.0, table.next_time() - time.monotonic()))
+                    table.run_due(time.monotonic())
+            over.set()
+            for thread in threads:
+                thread.join(10)
+    assert [number for _, number in got] == list(range(len(got))), "none is lost, none overtaken"
+    within = sum(begin <= at < begin + 2 for at, _ in got)
+    assert within * 1514 * 8 / 2e6 == pytest.approx(sum(rates) / len(rates), rel=0.08), "Mb/s"
+    assert sorted(late_s)[-2] < 0.002, f"the latest change was {max(late_s) * 1e3:.1f} ms late"
 
 
 def round_trip_ms(net: Emulation, ip: str) -> float:

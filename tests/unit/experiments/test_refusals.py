@@ -62,6 +62,14 @@ def written(name: str, text: str) -> Path:
     return Path(name)
 
 
+def of_trace(text: str) -> None:
+    lines = {"TOO OFTEN": (101, 0.0099), "TOO MANY": (10_001, 0.01), "TOO LONG": (30_000, 0.01)}
+    if text in lines:
+        count, apart_s = lines[text]
+        text = "time_s,rate_mbps\n" + "".join(f"{number * apart_s:.4f},50\n" for number in range(count))
+    parse(f"1s replay g0-r0 {written('trace.csv', text)}")
+
+
 def sweep(text: str) -> None:
     whole = text.startswith(("experiment:", "base:", "["))
     base = "" if whole else "experiment: rails\nbase: {workload: smoke, modes: [on-demand]}\n"
@@ -124,6 +132,7 @@ test_refusals = refusals(
         ),
         "timetable": parse,
         "timetable file": of_file("flaps.yaml", lambda text: parse(str(written("flaps.yaml", text)))),
+        "trace": of_trace,
         "timetable on rails": lambda text: check(parse(text), RAILS, steps=4),
         "demand": lambda text: read_demand(str(written("demand.csv", text)), 3, 1000, 1),
         "file of a demand": lambda name: read_demand(name, 3, 1000, 1),

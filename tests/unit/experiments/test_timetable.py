@@ -18,6 +18,7 @@ from measure.metrics.checks import Verdict
 from measure.metrics.fidelity import judge
 from measure.metrics.metrics import measure_point
 from measure.metrics.timed_acts import timetable_checks
+from railyard.errors import ConfigError
 from railyard.loop import Timers
 from railyard.timeline import Event
 from topos.describe import plan
@@ -152,3 +153,17 @@ def test_the_example_is_read_predicted_and_given_as_an_option(tmp_path: Path) ->
     assert done.returncode == 0 and "Not predicted: what the timetable" in done.stderr, done.stderr
     done = called("predict", "rails", "--workload", "smoke", "--modes", "one-shot", "--steps", "4", "--events", FLAP)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_trace_of_a_link_is_its_changes_among_the_other_acts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("link.csv").write_text("time_s, rate_mbps, loss_percent\r\n0, 50, 0\r\n0.01, 20.5, 1.5\r\n1, 50, 0\r\n")
+    found = parse("1s fail g1; 2s replay g0-r0 link.csv; 2.5s restore g1")
+    assert [(act.at_s, act.verb) for act in found] == [
+        *((1.0, "fail"), (2.0, "set"), (2.01, "set"), (2.5, "restore"), (3.0, "set"))
+    ]
+    assert found[2] == TimedAct(2.01, None, "set", "g0-r0", {"rate_mbps": 20.5, "loss_percent": 1.5})
+    texts = [str(act) for act in found]
+    assert parse(texts, traces=False) == found, "what a run keeps and a lab gets names no file"
+    with pytest.raises(ConfigError, match="names a file, which is read where a person types it"):
+        parse(["2s replay g0-r0 link.csv"], traces=False)
