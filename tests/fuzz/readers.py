@@ -103,6 +103,11 @@ def timetable(data: bytes, folder: Path) -> None:
     check(parse(data.decode(errors="replace")), planned(RailTopo(servers=2, gpus=2, fabric="ocs")))
 
 
+def trace(data: bytes, folder: Path) -> None:
+    (folder / "trace.csv").write_bytes(data)
+    parse(f"1s replay g0-r0 {folder / 'trace.csv'}")
+
+
 def demand(data: bytes, folder: Path) -> None:
     (folder / "demand.csv").write_bytes(data)
     read_demand(str(folder / "demand.csv"), 3, 4096.0, 1)

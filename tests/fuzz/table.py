@@ -95,6 +95,8 @@ TABLE = {reader.name: reader for reader in (
     Reader("gaps", readers.gaps, [b'{"gaps_ms": [1, 2.5, 7]}', b"1\n2.5\n# three\n7\n"]),
     Reader("timetable", readers.timetable, [b"2s fail rail0:3; step 3.5 set g0-r0 rate=5Mbps delay=2ms loss=1%",
                                             b"1s flap rail0:1 every=1ms for=2ms\n2s connect rail0 1-3"]),
+    Reader("link-trace", readers.trace, [b"time_s,rate_mbps\n0,50\n0.01,20.5\n",
+                                         b"time_s,delay_ms,loss_percent\n0,1,0\n"]),
     Reader("demand", readers.demand, [b"0,1,2\n3,0,4\n5,6,0\n"]),
 
     Reader("topology-rails", partial(readers.topology, RailTopo, RailTopo.build),
