@@ -66,9 +66,15 @@ def test_a_train_is_split_at_the_requests() -> None:
     ]
 
 
+def test_a_change_while_no_frame_was_sent_is_as_unsure_as_that_time_is_long() -> None:
+    (part,) = Frames([0.0, 0.1, 0.6, 0.7], {"3": [0, 1, 2, 3]}).split([0.2])
+    assert part.unsure_s(part.dark_time()) == pytest.approx(0.5)
+
+
 def test_a_dark_time_is_as_sure_as_its_ends() -> None:
     sent = [0.0, 0.1, 0.2, 0.3, 0.4, 0.9, 1.0, 1.1]
-    for arrived, off_s in (([0, 1, 7], 0.2), ([0, 1, 2, 6, 7], 0.2), ([0, 1, 2, 5, 6, 7], 0.6), (range(8), 0.5)):
+    seen = ([0, 1, 7], 0.2), ([0, 1, 2, 6, 7], 0.2), ([0, 1, 2, 5, 6, 7], 0.6), (range(8), 0.5), ([4], math.inf)
+    for arrived, off_s in seen:
         frames = Frames(sent, {"3": arrived})
         assert frames.unsure_s(frames.dark_time()) == pytest.approx(off_s)
     one = Frames([0.0], {"3": [0]})
