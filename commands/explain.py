@@ -26,6 +26,7 @@ from experiments.report import (
 )
 from measure.metrics.explain import Explanation, explain
 from measure.metrics.point import Point, within
+from measure.metrics.slots import slot_losses
 from measure.metrics.step_path import KINDS, Kind
 from measure.results.foreign import reading
 from measure.results.manifest import left_out, plans_of
@@ -56,6 +57,8 @@ class ExplainedPoint:
     title: str
     repeats: int
     found: Explanation
+    slots: Mapping[str, float]
+    """What slots of fixed length lose of their plan, by cause (``slot_losses``)."""
 
     def to_json(self) -> dict[str, Any]:
         found = self.found
@@ -66,7 +69,7 @@ class ExplainedPoint:
         ]  # fmt: skip
         return {"point": self.number, "title": self.title, "repeats": self.repeats, "steps": found.steps,
                 "measured_s": found.measured_s, "predicted_s": found.predicted_s,
-                "other_ranks": found.other_ranks, "parts": by}  # fmt: skip
+                "other_ranks": found.other_ranks, "slots_lose": self.slots, "parts": by}  # fmt: skip
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -142,7 +145,8 @@ def _explained(results: Results, recorded: Recorded) -> Iterator[ExplainedPoint]
         spans = [within(recorded.events, one.t, one.t if one.end is None else one.end) for one in measured]
         found = explain(point, spans, predicted)
         if found is not None:
-            yield ExplainedPoint(number, first["title"], len(measured), found)
+            losses = slot_losses(point, spans, predicted)
+            yield ExplainedPoint(number, first["title"], len(measured), found, losses)
             number += 1
     if not number:
         raise ConfigError(f"{results.folder} has no complete step of a point; run it again", key="results")
@@ -178,9 +182,13 @@ def _print(points: Sequence[ExplainedPoint], *, named: bool, wide: bool) -> None
 
 
 def _path_lines(points: Sequence[ExplainedPoint]) -> Iterator[str]:
-    """A sentence on each point whose two paths went so different ways that one kind of cost stands for another."""
+    """What slots lose; and where two paths went so different ways that one kind of cost stands for another."""
     for point in points:
         found = point.found
+        if point.slots:
+            causes = ", ".join(f"{cause} {share:.1%}" for cause, share in point.slots.items())
+            sent = 1 - sum(point.slots.values())
+            yield f"#{point.number} {point.title}: full slots sent {sent:.1%} of plan; lost: {causes}."
         if found.other_ranks and found.moved_s > _MOVED * found.predicted_s:
             moved = _ms(found.moved_s, found.predicted_s).lstrip("+")
             yield (

@@ -19,7 +19,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from statistics import fmean
 from typing import NamedTuple
 
 from commands.bench import Measurement, NotMeasured, at_most
@@ -135,7 +134,7 @@ def barriers(channel: Path, count: int = MEMBERS, patience_s: float = _PATIENCE_
 # ---- a circuit that is dark while it is moved ------------------------------------------------------------------------
 
 
-DELAYS_MS = (0.5, 1.0, 10.0, 100.0)
+DELAYS_MS = (0.2, 0.5, 1.0, 10.0, 100.0)
 MEDIAN_LIMITS_MS = 0.05, 1.0
 WORST_LIMITS_MS = 1.0, 8.0
 """Limits with bpf and with other datapaths; those of the others are for delays of at least ``_OTHERS_MS``."""
@@ -143,8 +142,6 @@ _OTHERS_MS = 10.0
 LOSS_LIMIT_MS = 5.0
 """Longest loss of packets in a move with delay 0, in ms."""
 MOVES = 50
-FLOORS_MS = (10.0, 5.0, 2.0, 1.0, 0.5, 0.2)
-FLOOR_SHARE, FLOOR_LIMIT_MS, FLOOR_MOVES = 0.05, 0.5, 30
 INTERVAL_S = 0.00005
 """Between probes. Dark time is from the first that no receiver got to the first that one got again, when sent."""
 _MBPS = 1000.0
@@ -182,28 +179,6 @@ def dark_times(bed: Bed) -> list[Measurement]:
                 limit = others if delay_ms >= _OTHERS_MS else None
                 found.append(bed.at_most(f"{name}_error_{what}", error_ms, "ms", bpf, limit))
     return [*found, at_most("dark_misdelivered", wrong, "probes", 0)]
-
-
-def shortest_dark_time(bed: Bed) -> list[Measurement]:
-    """The shortest dark time that is shown within 5 %, as are the longer ones; by the mean of the middle half."""
-    found, shortest = [], None
-    with _four_hosts(bed) as rail:
-        for delay_ms in FLOORS_MS:
-            seen, _ = _moves(rail, delay_ms / 1e3, FLOOR_MOVES)
-            shown_ms = middle_mean([one.seconds * 1e3 for one in seen])
-            found.append(Measurement(f"floor_dark_{delay_ms:g}ms_shown", shown_ms, "ms"))
-            if abs(shown_ms - delay_ms) > FLOOR_SHARE * delay_ms:
-                break
-            shortest = delay_ms
-    if shortest is None:
-        raise NotMeasured(f"the shortest dark time: {found[0].value:.3g} ms were shown for {FLOORS_MS[0]:g} ms")
-    return [bed.at_most("floor_dark_time", shortest, "ms", FLOOR_LIMIT_MS), *found]
-
-
-def middle_mean(values: Sequence[float]) -> float:
-    """The mean of the middle half of ``values``, which single late changes do not move."""
-    ordered, cut = sorted(values), len(values) // 4
-    return fmean(ordered[cut : len(ordered) - cut])
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from experiments.collectives.straggler.law import StragglerLaw
 from experiments.collectives.trial import Trial, TrialFabric
 from experiments.settings import validated
 from measure.live.calibration import this_machine
-from measure.live.machine_benchmark import highest_rate
+from measure.live.machine_benchmark import busy_processors, highest_rate
 from measure.results.row import Row
 from railyard.errors import MachineError, RailyardError
 from railyard.scale import goodput_bytes_per_s, goodput_share
@@ -225,8 +225,9 @@ def _break_even(bed: Bed) -> Measurement:
 
 LEAST_DUTY, MOST_LOST_PERCENT = 0.87, 0.1
 SLOT_MS, DELAY_MS, GUARD_MS = 10.0, 1.0, 0.1
-FLOORS_MS = (20.0, 10.0, 5.0, 2.0)
-FLOOR_SHARE, FLOOR_LIMIT_MS, FLOOR_DELAY_MS = 0.05, 2.0, 0.5
+LEAST_OVER_PLAN = {10.0: 0.98, 5.0: 0.98, 2.0: 0.95}
+"""Lengths of slots in ms, each with the least share of its planned duty cycle."""
+SHORT_DELAY_MS = 0.5
 SLOT_RANKS, PORT_GBPS = 8, 0.4
 _MTU = 1500
 """At this rate a slot of 2 ms holds more than sixty packets of this MTU."""
@@ -252,24 +253,19 @@ def slots(bed: Bed) -> list[Measurement]:
     return [*found, bed.at_most(f"{name}_lost", lost * 100, "% of bytes", MOST_LOST_PERCENT)]
 
 
-def shortest_slot(bed: Bed) -> list[Measurement]:
-    """The shortest slot whose duty cycle is within 5 % of the planned one, as are those of longer slots."""
-    found, shortest, why = [], None, ""
-    for slot_ms in FLOORS_MS:
-        try:
-            row = _slot_row(bed, slot_ms, FLOOR_DELAY_MS, SLOT_RANKS // 2)
-        except RailyardError as error:
-            why = str(error)
-            break
-        ratio = row["duty_cycle"] / planned_duty(row)
-        found.append(Measurement(f"floor_slot_{slot_ms:g}ms_over_plan", ratio, "ratio"))
-        if ratio < 1 - FLOOR_SHARE:
-            why = f"the duty cycle at {slot_ms:g} ms is {ratio:.3g} of the planned one"
-            break
-        shortest = slot_ms
-    if shortest is None:
-        return [not_measured("floor_slot", why), *found]
-    return [bed.at_most("floor_slot", shortest, "ms", FLOOR_LIMIT_MS), *found]
+def short_slots(bed: Bed) -> list[Measurement]:
+    """The duty cycle of short slots over the planned one, at rest and beside a process that keeps one core busy."""
+    found = []
+    for busy, end in enumerate(("", "_loaded")):
+        with busy_processors(busy):
+            for slot_ms, least in LEAST_OVER_PLAN.items():
+                name = f"floor_slot_{slot_ms:g}ms_over_plan{end}"
+                try:
+                    row = _slot_row(bed, slot_ms, SHORT_DELAY_MS, SLOT_RANKS // 2)
+                    found.append(bed.at_least(name, row["duty_cycle"] / planned_duty(row), "ratio", least))
+                except RailyardError as error:
+                    found.append(not_measured(name, error))
+    return found
 
 
 def planned_duty(row: Row) -> float:

@@ -2,8 +2,9 @@
 
 In a reconfiguration ports go dark, wait for the delay, and come up; then the ack is sent. The dark time runs from the
 reply to the ``darken`` bundle to the reply to ``end_dark``, which is sent earlier than the end of the delay: by the
-round trip that the last ones took, or by ``CacheTimes.early_s`` to a switch that keeps the time itself. In a re-routing
-every switch whose table differs gets one bundle after the delay.
+round trip that the last ones took, or by ``CacheTimes.early_s`` to a switch that keeps the time itself. In a rotation,
+where ranks keep to their slots, such a switch is dark from the order, or the time that it names. In a re-routing every
+switch whose table differs gets one bundle after the delay.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ from controllers.openflow import flows
 from controllers.openflow.datapaths import DatapathSender, Transaction
 from topos.kernel.fastpath.lasting import NotBefore, encode
 
-REPLY_S = 0.0002
-"""Time from a change in the kernel to its reply here, which is less than that."""
 _PERMITS_TRAFFIC = Ack, Registered, Rewired
 """Actions whose receiver may send at once: they are held until the caches have followed."""
 
@@ -98,11 +97,11 @@ class Tuning:
             for port in action.ports:
                 if datapath.rotation_ports.get(port, number) < number:
                     del datapath.rotation_ports[port]
-        delay_s = action.delay_s
-        if done.step == "darken" and action.not_before is not None and not attempt:
-            now = max(action.not_before, now - REPLY_S)
+        delay_s, begun = action.delay_s, now
+        if action.quiet and datapath.caches.early_s is not None:  # no rank sends from the order on, or its time
+            begun = max(done.sent_at, action.not_before or 0.0)
         if done.step == "darken" and delay_s > 0 and not self._at_once(action):
-            running.dark_since = now if running.dark_since is None else running.dark_since
+            running.dark_since = begun if running.dark_since is None else running.dark_since
             if self._ends_with_order(running):
                 return ()
             lead = min(delay_s, datapath.caches.quiet_lead_s) if action.quiet else 0.0
@@ -114,8 +113,8 @@ class Tuning:
             return ()
         if action.quiet:
             if running.dark_since is None and delay_s > 0:
-                running.dark_since = now
-            since = now if running.dark_since is None else running.dark_since
+                running.dark_since = begun
+            since = begun if running.dark_since is None else running.dark_since
             return self._end(number, now, max(since + delay_s, caches_at))
         actions = self._end(number, now)
         held = [action for action in actions if isinstance(action, _PERMITS_TRAFFIC)]

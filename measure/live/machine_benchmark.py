@@ -55,7 +55,7 @@ def sample_of(sample: list[float], what: str) -> Quantiles:
 def busy_processors(count: int | None = None) -> Iterator[None]:
     """Keep ``count`` processors (None: all) busy with computing processes until the block, or this process, ends."""
     with ExitStack() as stack:
-        for _ in range(count or os.cpu_count() or 1):
+        for _ in range((os.cpu_count() or 1) if count is None else count):
             command = [sys.executable, "-I", "-S", "-c", _SPIN, str(os.getpid())]
             stack.callback(end_child, start_program(command))
         time.sleep(0.2)

@@ -14,7 +14,7 @@ from measure.metrics.explain import Explanation, Ledger
 def lines_of(measured: Ledger, other_ranks: float) -> list[str]:
     predicted: Ledger = {("c", "c", "compute"): 6.0, ("d", "d", "wire"): 4.0}
     return list(
-        _path_lines([ExplainedPoint(4, "provisioned 200 ms", 1, Explanation(1, measured, predicted, other_ranks))])
+        _path_lines([ExplainedPoint(4, "provisioned 200 ms", 1, Explanation(1, measured, predicted, other_ranks), {})])
     )
 
 

@@ -176,6 +176,8 @@ class SlotConnections:
             slot_window, told = heard
             sent = sum(connection.sent_bytes - before for connection, before in used.items())
             fields = {"group": group, "slot": slot_window.number, "late_s": told - slot_window.began, "bytes": sent}
+            allowances = [connection.allowance for connection in used if connection.allowance is not None]
+            fields |= {"planned": sum(a.planned for a in allowances), "again": sum(a.again for a in allowances)}
             self._note("sent_in_slot", slot_window.began, max(slot_window.began, told), **fields)
 
 

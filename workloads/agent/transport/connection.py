@@ -128,7 +128,8 @@ class PeerConnection:
         self._activity = activity or Activity()
         self._activity.changed[self] = None
         ask_for_times(sock)
-        self._allowance: SendAllowance | None = None
+        self.allowance: SendAllowance | None = None
+        """What may be sent in the up window of the circuit under it (None: there is none)."""
         self._head = bytearray(HEADER_BYTES)
         self._have = self._left = 0
         self._header: Header | None = None
@@ -203,7 +204,7 @@ class PeerConnection:
     def _waits(self, now: float, message: Outgoing) -> bool:
         """Whether a message has to wait for its turn or for the tokens of the bucket, before its first byte."""
         wait, data = 0.0, len(message.payload) > 0
-        if data and message.in_turn and self._allowance is None and self._bucket.backlog_s(now) > self._bucket.burst_s:
+        if data and message.in_turn and self.allowance is None and self._bucket.backlog_s(now) > self._bucket.burst_s:
             wait = self._bucket.turn_s(now, unacknowledged(self.sock) / self._share)
         if wait <= 0 and data and message.hold:
             wait = self._bucket.wait_s(now, message.size / self._share, message.since)
@@ -214,10 +215,10 @@ class PeerConnection:
         """Restrict sending to the up window of the circuit under this connection (None: no restriction)."""
         self._may_send_at = 0.0
         if window is None:
-            self._allowance = None
+            self.allowance = None
             return
         again = unacknowledged(self.sock) if self.connected else 0
-        self._allowance = SendAllowance(
+        self.allowance = SendAllowance(
             window, self._bucket, self._share, self._data_left if self._left_port else None, again
         )
         if again:
@@ -230,13 +231,13 @@ class PeerConnection:
 
     def _room(self, now: float, message: Outgoing) -> int | None:
         """Number of bytes that may be written now (None: no limit); for 0, ``sends_at`` says when to look again."""
-        if self._allowance is None:
+        if self.allowance is None:
             return None
         least = min(message.size - message.sent, LEAST_WRITE_BYTES)
         now = now if self._clock is None else self._clock()
-        room = self._allowance.room(now)
+        room = self.allowance.room(now)
         if room < least:
-            self._may_send_at = self._allowance.look_again(now, least)
+            self._may_send_at = self.allowance.look_again(now, least)
             return 0
         self._may_send_at = 0.0
         return int(room)
@@ -259,8 +260,8 @@ class PeerConnection:
             raise PeerLost(f"the connection to rank {self.peer} broke while sending: {error.strerror}") from None
         message.sent += count
         self.sent_bytes += count
-        if self._allowance is not None:
-            self._allowance.handed(count)
+        if self.allowance is not None:
+            self.allowance.handed(count)
         self.last_progress = now
         self._bucket.sent(now, count / self._share, control=not message.payload)
         return True

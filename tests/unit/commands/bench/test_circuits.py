@@ -13,7 +13,7 @@ import pytest
 
 from commands.bench import NotMeasured, circuits
 from commands.bench.bed import matching
-from commands.bench.circuits import PORTS, OpenFlowPeer, Probe, followed, middle_mean, peers
+from commands.bench.circuits import PORTS, OpenFlowPeer, Probe, followed, peers
 from commands.bench.fabric import echo_request
 from controllers.openflow.flows import TYPE_BARRIER_REPLY, TYPE_BARRIER_REQUEST, TYPE_ERROR, circuit_flow, header
 from measure.live.probes import Frames
@@ -79,10 +79,6 @@ def test_a_dark_time_is_as_sure_as_its_ends() -> None:
         assert frames.unsure_s(frames.dark_time()) == pytest.approx(off_s)
     one = Frames([0.0], {"3": [0]})
     assert one.unsure_s(one.dark_time()) == math.inf
-
-
-def test_single_late_changes_do_not_move_the_middle() -> None:
-    assert middle_mean([1.0, 1.0, 1.1, 0.9, 1.0, 1.0, 50.0, 0.0]) == pytest.approx(1.0)
 
 
 def test_the_checksum_of_an_echo_request() -> None:

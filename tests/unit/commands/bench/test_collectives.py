@@ -8,7 +8,7 @@ import pytest
 
 from commands.bench import NotMeasured, collectives
 from commands.bench.bed import Bed
-from commands.bench.collectives import LARGE, SCALING, WITHIN, ideal_s, planned_duty, shortest_slot, size_of
+from commands.bench.collectives import LARGE, SCALING, WITHIN, ideal_s, planned_duty, short_slots, size_of
 from railyard.errors import ConfigError
 from railyard.scale import goodput_bytes_per_s
 
@@ -31,12 +31,12 @@ def test_what_is_planned_for_a_slot_is_less_than_it_could_carry() -> None:
     assert planned_duty(row(10.0, 0.8)) == pytest.approx(0.95 / 1.1)
 
 
-def test_the_shortest_slot_ends_at_the_first_that_is_not_as_planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    duty = {20.0: 0.86, 10.0: 0.85, 5.0: 0.7, 2.0: 0.86}
+def test_short_slots_are_judged_by_their_plan_at_rest_and_beside_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    duty = {10.0: 0.86, 5.0: 0.84, 2.0: 0.83}
     monkeypatch.setattr(collectives, "_slot_row", lambda _, slot_ms, *rest: row(slot_ms, duty[slot_ms]))
-    shortest, *each = shortest_slot(Bed("bpf"))
-    assert (shortest.value, shortest.limit, shortest.ok) == (10.0, 2.0, False)
-    assert [one.name.split("_")[2] for one in each] == ["20ms", "10ms", "5ms"]
+    found = short_slots(Bed("bpf"))
+    assert [(one.limit, one.ok) for one in found] == 2 * [(0.98, True), (0.98, False), (0.95, True)]
+    assert [one.name for one in found[2:4]] == ["floor_slot_2ms_over_plan", "floor_slot_10ms_over_plan_loaded"]
 
 
 def test_a_slot_that_a_run_refuses_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,10 +44,8 @@ def test_a_slot_that_a_run_refuses_says_why(monkeypatch: pytest.MonkeyPatch) -> 
         raise ConfigError("is too short", key="slots_ms")
 
     monkeypatch.setattr(collectives, "_slot_row", refuse)
-    (shortest,) = shortest_slot(Bed("bpf"))
-    assert (shortest.value, shortest.ok) == (None, False) and "slots_ms is too short" in shortest.why_not.replace(
-        ":", ""
-    )
+    first, *_ = short_slots(Bed("bpf"))
+    assert (first.value, first.ok) == (None, False) and "slots_ms: is too short" in first.why_not
 
 
 @pytest.mark.parametrize("size", [*SCALING, *LARGE, size_of(64, 100.0), size_of(512, 10.0)])

@@ -17,12 +17,13 @@ from topos.rails import RailTopo
 from workloads.agent.config import AgentConfig
 from workloads.agent.transport.comm_engine import CommEngine, SlotConnections
 from workloads.agent.transport.message import Header, Outgoing
-from workloads.agent.transport.pacing import UpWindow
+from workloads.agent.transport.pacing import Bucket, SendAllowance, UpWindow
 from workloads.collectives.algorithms import straight_all_to_all
 from workloads.program import Collective, Group, Program
 from workloads.rank.executor import RequestCircuits
 from workloads.rank.flows import Flow
 from workloads.rank.paths import PeerKey, keys_at
+from workloads.rank.slot_sender import LATE_S
 
 N, RANK, SIZE = 4, 3, 1000
 SLOTS = [tuple(Hop(a, 0, b, 0) for a, b in pairs) for pairs in one_factorization(N)]
@@ -38,6 +39,7 @@ class Line:
     lights: list[UpWindow | None] = field(default_factory=list)
     hold: list[bool] = field(default_factory=list)
     sent_bytes: int = 0
+    allowance: SendAllowance | None = None
 
     @property
     def key(self) -> PeerKey:
@@ -206,13 +208,17 @@ def test_each_turn_is_noted_when_it_is_over() -> None:
     notes: list[dict[str, Any]] = []
     slot_connections = rotating(notes)
     key = begin(slot_connections, SlotWindow(0, 5.0, 6.0), 5.25)
-    line = Line(key[2], sent_bytes=1000)
+    allowance = SendAllowance(UpWindow(5.0, 6.0), Bucket(8.0), 0.5, again=300)
+    line = Line(key[2], sent_bytes=1000, allowance=allowance)
     slot_connections.allow_until(cast(Any, line))
     line.sent_bytes = 1800
     assert notes == []
     begin(slot_connections, SlotWindow(1, 7.0, 8.0), 7.0)
-    assert notes == [{"t": 5.0, "end": 5.25, "group": "ep", "slot": 0, "late_s": 0.25, "bytes": 800}]
+    planned = pytest.approx((1 - LATE_S) * 500_000)
+    of_slot = {"t": 5.0, "end": 5.25, "group": "ep", "slot": 0, "late_s": 0.25}
+    assert notes == [of_slot | {"bytes": 800, "planned": planned, "again": 300}]
     slot_connections.end("ep")
-    assert notes[1:] == [{"t": 7.0, "end": 7.0, "group": "ep", "slot": 1, "late_s": 0.0, "bytes": 0}]
+    unused = {"bytes": 0, "planned": 0, "again": 0}
+    assert notes[1:] == [{"t": 7.0, "end": 7.0, "group": "ep", "slot": 1, "late_s": 0.0} | unused]
     slot_connections.end("ep")
     assert len(notes) == 2

@@ -225,6 +225,8 @@ def test_without_a_count_everything_goes_at_once() -> None:
 def test_after_its_end_and_beyond_its_budget_there_is_no_room() -> None:
     spell = SendAllowance(UpWindow(1.0, 1.5), Bucket(50), SHARE)
     assert spell.room(1.6) == 0 and spell.look_again(1.6, 1) == float("inf")
+    assert spell.room(1.5 - LATE_S / 2) == 0, "whatever the bucket has saved: it would come out too late"
+    assert spell.room(1.5 - 2 * LATE_S) > 1000
     assert SendAllowance(UpWindow(1.0, 1.0 + LATE_S / 2), Bucket(50), SHARE).room(1.0) == 0
 
 
