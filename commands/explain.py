@@ -182,7 +182,7 @@ def _print(points: Sequence[ExplainedPoint], *, named: bool, wide: bool) -> None
 
 
 def _path_lines(points: Sequence[ExplainedPoint]) -> Iterator[str]:
-    """What slots lose; and where two paths went so different ways that one kind of cost stands for another."""
+    """Sentences on what slots lose, and on two paths that differ so much that one kind of cost stands for another."""
     for point in points:
         found = point.found
         if point.slots:

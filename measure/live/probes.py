@@ -132,12 +132,14 @@ class Frames:
     def unsure_s(self, seen: DarkTime) -> float:
         """How far the dark time ``seen`` may be off: the times without a frame at its ends.
 
-        If no frame was lost, the longest time without a frame; infinity if the first frame was.
+        If no frame was lost, the longest time without a frame; infinity if the first or the last frame was.
         """
         gaps = [after - before for before, after in pairwise(self.sent)]
         if seen.first_lost_t is None:
             return max(gaps, default=math.inf)
-        ends = [bisect_left(self.sent, moment) for moment in (seen.first_lost_t, seen.up_t) if moment is not None]
+        if seen.up_t is None:
+            return math.inf
+        ends = bisect_left(self.sent, seen.first_lost_t), bisect_left(self.sent, seen.up_t)
         return sum(gaps[end - 1] if end else math.inf for end in ends)
 
 

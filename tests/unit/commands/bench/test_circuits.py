@@ -73,7 +73,14 @@ def test_a_change_while_no_frame_was_sent_is_as_unsure_as_that_time_is_long() ->
 
 def test_a_dark_time_is_as_sure_as_its_ends() -> None:
     sent = [0.0, 0.1, 0.2, 0.3, 0.4, 0.9, 1.0, 1.1]
-    seen = ([0, 1, 7], 0.2), ([0, 1, 2, 6, 7], 0.2), ([0, 1, 2, 5, 6, 7], 0.6), (range(8), 0.5), ([4], math.inf)
+    seen = (
+        ([0, 1, 7], 0.2),
+        ([0, 1, 2, 6, 7], 0.2),
+        ([0, 1, 2, 5, 6, 7], 0.6),
+        (range(8), 0.5),
+        ([4], math.inf),
+        ([0, 1], math.inf),
+    )
     for arrived, off_s in seen:
         frames = Frames(sent, {"3": arrived})
         assert frames.unsure_s(frames.dark_time()) == pytest.approx(off_s)
