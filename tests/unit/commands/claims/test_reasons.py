@@ -49,7 +49,7 @@ def test_which_claims_do_not_hold() -> None:
     assert set(REASONS) == {
         *("opus-growth-2000", "opus-100-provisioned"),
         *("morphlux-epoch", "morphlux-outage", "morphlux-slice-law", "morphlux-two-rings-dp"),
-        *("propius-scarce-jct", "dark-100"),
+        "propius-scarce-jct",
     }
 
 
