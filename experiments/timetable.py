@@ -42,8 +42,7 @@ _VALUES: Mapping[str, tuple[str, Mapping[str, float]]] = {
     "delay": ("delay_ms", {"us": 1e-3, "ms": 1.0, "s": 1e3, "": 1.0}),
     "loss": ("loss_percent", {"%": 1.0, "": 1.0}),
 }
-_COLUMNS = {"rate_mbps": "rate={}Mbps", "delay_ms": "delay={}ms", "loss_percent": "loss={}%"}
-"""Columns of a trace after that of the time, as words of the act ``set``."""
+_TRACED = {"rate_mbps": "rate={}Mbps", "delay_ms": "delay={}ms", "loss_percent": "loss={}%"}
 _A = TypeVar("_A")
 
 
@@ -157,12 +156,12 @@ def _replay(begin_s: float, link: str, file: str) -> list[TimedAct]:
     (first, *columns), *rows = [line.split(",") for line in lines] or [[""]]
     acts = list[TimedAct]()
     with in_file(file):
-        if first != "time_s" or not columns or columns != [name for name in _COLUMNS if name in columns]:
-            raise ConfigError(f"must begin with the line time_s,{','.join(_COLUMNS)} or fewer of these columns")
+        if first != "time_s" or not columns or columns != [name for name in _TRACED if name in columns]:
+            raise ConfigError(f"must begin with the line time_s,{','.join(_TRACED)} or fewer of these columns")
         for number, row in enumerate(rows, 2):
             if len(row) != len(columns) + 1 or not all(re.fullmatch(_NUMBER, cell) for cell in row):
                 raise ConfigError(f"must be {len(columns) + 1} numbers with commas between", source=f"{file}:{number}")
-            values = " ".join(_COLUMNS[name].format(cell) for name, cell in zip(columns, row[1:], strict=True))
+            values = " ".join(_TRACED[name].format(cell) for name, cell in zip(columns, row[1:], strict=True))
             acts += _read(f"{(begin_s + float(row[0])) * 1e3:.9g}ms set {link} {values}")
         times = [act.at_s or 0.0 for act in acts]
         close = (late - early < 1 - 1e-9 for early, late in zip(times, times[MOST_CHANGES_PER_S:], strict=False))

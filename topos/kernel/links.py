@@ -135,10 +135,9 @@ class RecordedLink(Link):  # type: ignore[misc]
 
 
 def changing(topo: Topo) -> Topo:
-    """``topo`` with links whose rates are to change often.
+    """``topo`` with links whose rates are to change often: a changed token bucket would wait on at the rate before.
 
-    Their queues are those of links between switches (HTB): a changed token bucket waits on at the rate before. Their
-    frames are single, since a packet takes the time of the rate at which its turn came.
+    Their queues are of HTB; frames are single, as a packet takes the time of the rate at which its turn came.
     """
     for *_, link in topo.links(withInfo=True):
         link["changing"] = True
