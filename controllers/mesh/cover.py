@@ -3,10 +3,8 @@
 Each pair of ports is in exactly one matching of the cover. Some pairs exclude each other in a matching: those that
 share a port, and those that a corner of the mesh keeps apart (``controllers.mesh.corners``). The pairs at one port, or
 at two ports that a corner keeps apart, exclude each other all, so a cover has at least as many matchings (a clique of
-the graph of exclusions is a bound of its colouring). The search begins with a colouring in as many colours as the bound
-says, lays each colour on the mesh, and moves the pairs that could not be laid. Pairs without a place then are looked
-for by the states of the gates (``controllers.mesh.gate_search``), which finds more where most ports of the mesh are
-given. What has no place when time is up goes to further matchings.
+the graph of exclusions is a bound of its colouring). States of the gates are looked for with which as many matchings
+join all pairs (``controllers.mesh.gate_search``). Where some still wait for a matching, there is a further one.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import nsmallest
 from itertools import combinations
 from random import Random
 
@@ -26,14 +23,10 @@ from controllers.mesh.light_paths import Infeasible, Pair, Routed
 from controllers.mesh.negotiation import fewest_gates, route
 from topos.mesh import Mesh
 
-COLOURED, LAID, SEARCHED = 0.2, 0.4, 0.9
-"""Shares of the time at the end of which the searches for a colouring, for its layout and for states end."""
-CROWDED = 0.6
-"""The share of the mesh's ports from which on only states are looked for: a colouring hardly can be laid."""
+SEARCHED = 0.8
+"""The share of the time after which there is a further matching."""
 ALONE_S = 10.0
 """The limit of the proof that a pair has no path even alone."""
-TRIES, TRIED, ANYWHERE = 1, 6, 0.004
-"""Negotiations for a slot; slots tried for a waiting pair; the share of pairs that go to any slot."""
 
 
 @dataclass(frozen=True)
@@ -84,22 +77,18 @@ def cover(mesh: Mesh, ports: Sequence[int], *, most: int | None = None, seed: in
 
     ``most``: the most gates that a path may cross, as in ``route``. ``ConfigError`` for a port that is not on the mesh.
     """
-    began = time.monotonic()
+    until = time.monotonic() + time_s
     mesh.check_ports(ports)
     asked = sorted(combinations(sorted(ports), 2))
     ways = {pair: _alone(mesh, pair, most) for pair in asked}
-    pairs = [pair for pair in asked if isinstance(ways[pair], Routed)]
-    sets = keeping_apart(mesh, ports, pairs)
-    bound, why = least(sets, pairs, len(ports))
-    search = _Search(mesh, pairs, sets, bound, most, Random(seed))
-    if len(ports) < CROWDED * len(mesh.ports):
-        search.fill(began + COLOURED * time_s)
-        search.drop_unlaid()
-        search.fill(began + LAID * time_s, on_mesh=True)
-    search.change_gates(began + SEARCHED * time_s)
-    search.fill(began + time_s, on_mesh=True)
-    search.add_matchings()
-    laid = tuple(routed for routed in map(search.laid, search.slots) if routed is not None and routed.paths)
+    alone = {pair: way for pair, way in ways.items() if isinstance(way, Routed)}
+    bound, why = least(keeping_apart(mesh, ports, alone), alone, len(ports))
+    search = GateSearch(mesh, list(alone), bound, most, Random(seed))
+    search.run(until - (1 - SEARCHED) * time_s)
+    while waiting := search.waiting:
+        search.add(alone[search.pairs[waiting[0]]].states)
+        search.run((until + time.monotonic()) / 2)
+    laid = tuple(_laid(mesh, states, pairs, most, until) for states, pairs in search.matchings() if pairs)
     apart = tuple(pair for pair in asked if isinstance(ways[pair], Infeasible))
     return Cover(laid, bound, why, apart, tuple(pair for pair in asked if ways[pair] is None))
 
@@ -111,101 +100,8 @@ def _alone(mesh: Mesh, pair: Pair, most: int | None) -> Routed | Infeasible | No
     return route(mesh, [pair], most=most, tries=1) or route_exact(mesh, [pair], most=most, time_s=ALONE_S)
 
 
-class _Search:
-    """Matchings under construction (``slots``), and the pairs that are ``waiting`` for one.
-
-    A pair uses the names of the sets that it is in; no two pairs of a slot use the same one.
-    """
-
-    def __init__(
-        self,
-        mesh: Mesh,
-        pairs: Collection[Pair],
-        sets: Mapping[str, Collection[Pair]],
-        count: int,
-        most: int | None,
-        random: Random,
-    ) -> None:
-        self.mesh, self.most, self.random = mesh, most, random
-        self.uses = {pair: [name for name, those in sets.items() if pair in those] for pair in pairs}
-        self.length = {pair: fewest_gates(mesh, pair) for pair in pairs}
-        self.slots: list[frozenset[Pair]] = [frozenset()] * count
-        self.waiting = list(pairs)
-        self._users: list[dict[str, Pair]] = [{} for _ in range(count)]
-        self._laid: dict[frozenset[Pair], Routed | None] = {}
-
-    def laid(self, slot: frozenset[Pair]) -> Routed | None:
-        """The pairs of a slot as laid on the mesh, looked for once; None if no paths were found."""
-        if slot not in self._laid:
-            self._laid[slot] = route(self.mesh, sorted(slot), most=self.most, tries=TRIES)
-        return self._laid[slot]
-
-    def fill(self, until: float, *, on_mesh: bool = False) -> None:
-        """Give every waiting pair a slot, ``on_mesh`` one that can be laid with it; others may lose their place.
-
-        Source: J. Dinitz and D. Stinson, A hill-climbing algorithm for the construction of one-factorizations, 1987:
-        the slot where the fewest lose their place, drawn among equals; here once in a while any slot, to get away from
-        a cycle of exchanges.
-        """
-        while self.waiting and time.monotonic() < until:
-            place = self.random.randrange(len(self.waiting))
-            pair = self.waiting[place]
-            anywhere = self.random.random() < ANYWHERE
-            places = []
-            for number, users in enumerate(self._users):
-                lost = {users[name] for name in self.uses[pair] if name in users}
-                places.append((0 if anywhere else len(lost), self.random.random(), number, lost))
-            for _, _, number, lost in nsmallest(TRIED, places, key=lambda entry: entry[:2]):
-                slot = self.slots[number] - lost | {pair}
-                if not on_mesh or self.laid(slot):
-                    self.waiting[place] = self.waiting[-1]
-                    self.waiting[-1:] = lost
-                    self._put(number, slot)
-                    break
-
-    def _put(self, number: int, slot: frozenset[Pair]) -> None:
-        self.slots[number] = slot
-        self._users[number] = {name: pair for pair in slot for name in self.uses[pair]}
-
-    def drop_unlaid(self) -> None:
-        """Take pairs out of the slots that cannot be laid, long ones first, until they can."""
-        for number, slot in enumerate(self.slots):
-            if self.laid(slot):
-                continue
-            kept = frozenset[Pair]()
-            for pair in sorted(slot, key=lambda pair: self.length[pair]):
-                kept = kept | {pair} if self.laid(kept | {pair}) else kept
-            self.waiting += slot - kept
-            self._put(number, kept)
-
-    def change_gates(self, until: float) -> None:
-        """Look for states of the gates with which fewer pairs wait, from those of the slots as laid on."""
-        if not self.waiting:
-            return
-        before = [routed.states for routed in map(self.laid, self.slots) if routed is not None]
-        search = GateSearch(self.mesh, list(self.uses), before, self.most, self.random)
-        search.run(until)
-        shares = [(tuple(states), frozenset(pairs)) for states, pairs in search.shares()]
-        waiting = set(self.uses).difference(*(slot for _, slot in shares))
-        if len(waiting) >= len(self.waiting):
-            return
-        self.waiting = sorted(waiting)
-        for number, (states, slot) in enumerate(shares):
-            if not self.laid(slot):
-                self._laid[slot] = Routed(
-                    states, {pair: self.mesh.trace(states, pair[0]).gates for pair in sorted(slot)}
-                )
-            self._put(number, slot)
-
-    def add_matchings(self) -> None:
-        """Put every pair that still waits into the first slot where it fits, or into a further one."""
-        for pair in self.waiting:
-            for number, users in enumerate(self._users):
-                if not users.keys() & set(self.uses[pair]) and self.laid(self.slots[number] | {pair}):
-                    self._put(number, self.slots[number] | {pair})
-                    break
-            else:
-                self.slots.append(frozenset())
-                self._users.append({})
-                self._put(len(self.slots) - 1, frozenset({pair}))
-        self.waiting.clear()
+def _laid(mesh: Mesh, states: Sequence[bool], pairs: Sequence[Pair], most: int | None, until: float) -> Routed:
+    """The matching of these states; over fewer gates if ``route`` finds such a way until that time."""
+    routed = Routed(tuple(states), {pair: mesh.trace(states, pair[0]).gates for pair in pairs})
+    again = route(mesh, pairs, most=most, tries=1, time_s=until - time.monotonic())
+    return again if again is not None and again.gates < routed.gates else routed

@@ -1,9 +1,13 @@
 """Search for states of the gates of several matchings that together join all of given pairs of ports.
 
 Whatever the states of a mesh's gates are, light that enters at a port comes out at another one, so states always are a
-partial matching and nothing has to be kept apart. Simulated annealing over the states of all matchings at once: a gate
-of a matching changes its state, or a pair that no matching joins gets a path through one, over as few gates that change
-as possible. What counts are the pairs that are in no matching.
+partial matching and nothing has to be kept apart. Local search over the states of all matchings at once: a gate of a
+matching changes its state, or a pair that no matching joins gets a path through one, over as few gates that change as
+possible. What counts are the weights of the pairs in no matching; a pair grows heavier as long as it is in none, so
+that the search leaves every local optimum.
+
+Source of the weights: P. Morris, The breakout method for escaping from local minima, AAAI 1993; that a change for the
+worse is accepted now and then is Metropolis' rule, here at one temperature.
 """
 
 from __future__ import annotations
@@ -11,104 +15,141 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from random import Random
 
 from controllers.mesh.light_paths import Pair
 from topos.mesh import Mesh, leaving_end
 
-HOTTEST, COLDEST = 0.3, 0.07
-"""Temperatures at the begin and at the end, in pairs: of 3x3 to 5x5 with all ports these left the fewest pairs."""
-PATHS, FLIPS = 40, 2000
-"""Pairs that are given a path, and gates that change, between two looks at the clock."""
+TEMPERATURE, HEAVIER = 0.1, 0.2
+"""The temperature, and what a pair without a matching gains in every round, in weights of a pair at the begin."""
+PATHS, FLIPS = 10, 2000
+"""Pairs that are given a path, and gates that change, in a round."""
+
+Light = tuple[int, int]
+"""The port where light comes out, and how many gates it crosses until then."""
 
 
 class GateSearch:
-    """The states of the gates of each matching (True: cross), and in how many matchings each pair is.
+    """The states of the gates of each matching (True: cross), ``count`` matchings at first, and where each pair is.
 
     ``most``: a path over more gates joins nothing.
     """
 
-    def __init__(
-        self, mesh: Mesh, pairs: Sequence[Pair], states: Sequence[Sequence[bool]], most: int | None, random: Random
-    ) -> None:
-        self.mesh, self.pairs, self.states = mesh, pairs, [[*gates] for gates in states]
+    def __init__(self, mesh: Mesh, pairs: Sequence[Pair], count: int, most: int | None, random: Random) -> None:
+        self.mesh, self.pairs = mesh, pairs
         self._random = random
-        self._most = most or 2 * len(mesh.gates)
+        self._most = most
         self._ports = len(mesh.ports)
         self._number = [-1] * self._ports**2
         for number, (a, b) in enumerate(pairs):
             self._number[a * self._ports + b] = self._number[b * self._ports + a] = number
-        self._count = [0] * len(pairs)
-        for gates in self.states:
-            self._add(self.joined(gates), 1)
+        self._count = [0] * len(pairs) + [1 << 60]
+        """How many matchings join each pair; the last is for ports that are no pair, and never matters."""
+        self._weight = [1.0] * len(pairs) + [0.0]
+        self._states: list[list[bool]] = []
+        self._lights: list[list[Light | None]] = []
+        for _ in range(count):
+            self.add([False] * len(mesh.gates))
 
-    def joined(self, gates: Sequence[bool]) -> list[int]:
-        """The numbers of the pairs that these states join."""
-        ends = (self._out(gates, port.end) for port in self.mesh.ports)
-        lights = ((port, *out) for port, out in enumerate(ends) if out is not None)
-        numbers = (self._pair(port, out, crossed) for port, out, crossed in lights if port < out)
-        return [number for number in numbers if number >= 0]
+    @property
+    def waiting(self) -> list[int]:
+        """The numbers of the pairs that no matching joins."""
+        return [number for number, count in enumerate(self._count) if not count]
+
+    def add(self, gates: Sequence[bool]) -> None:
+        """Add a matching, with these states of the gates."""
+        self._states.append([*gates])
+        self._lights.append(self._lit(gates))
+        for number in self._joined(gates, self._lights[-1]):
+            self._count[number] += 1
 
     def run(self, until: float) -> None:
         """Search until every pair is in a matching, or until that time."""
-        began = time.monotonic()
-        while 0 in self._count and (now := time.monotonic()) < until:
-            temperature = HOTTEST * (COLDEST / HOTTEST) ** ((now - began) / (until - began))
-            waiting = [number for number, count in enumerate(self._count) if not count]
+        while (waiting := self.waiting) and time.monotonic() < until:
+            for number in waiting:
+                self._weight[number] += HEAVIER
             for number in self._random.choices(waiting, k=PATHS):
                 if not self._count[number]:
-                    self._give_path(self.pairs[number], temperature)
+                    self._give_path(self.pairs[number])
             for _ in range(FLIPS):
-                self._flip(temperature)
+                self._flip()
 
-    def shares(self) -> Iterator[tuple[list[bool], list[Pair]]]:
-        """The states of each matching with its pairs, each pair in the first matching that joins it."""
-        taken: set[int] = set()
-        for gates in self.states:
-            new = [number for number in self.joined(gates) if number not in taken]
-            taken.update(new)
-            yield gates, [self.pairs[number] for number in new]
+    def matchings(self) -> Iterator[tuple[list[bool], list[Pair]]]:
+        """The states of each matching with its pairs, each pair in the matching where its path is shortest."""
+        joined = [self._joined(gates, lights) for gates, lights in zip(self._states, self._lights, strict=True)]
+        shortest: dict[int, int] = {}
+        for place, lengths in enumerate(joined):
+            for number, length in lengths.items():
+                if number not in shortest or length < joined[shortest[number]][number]:
+                    shortest[number] = place
+        for place, gates in enumerate(self._states):
+            yield gates, [pair for number, pair in enumerate(self.pairs) if shortest.get(number) == place]
 
-    def _out(self, gates: Sequence[bool], end: int, around: int = -1) -> tuple[int, int] | None:
-        """The port where light comes out that enters a gate at ``end``, and the gates crossed.
+    def _lit(self, gates: Sequence[bool]) -> list[Light | None]:
+        """For each end of a gate: what becomes of light that leaves the gate there; None if it goes round and round."""
+        lights: list[Light | None] = [None] * len(self.mesh.facing)
+        self._follow(gates, lights, range(self._ports))
+        return lights
 
-        None if it comes to gate ``around``. ``Mesh.trace`` checks and remembers more, and takes twice as long, for what
-        is asked a hundred thousand times a second.
+    def _follow(
+        self, gates: Sequence[bool], lights: list[Light | None], ports: Iterable[int], *, dark: bool = False
+    ) -> None:
+        """Enter the light that comes out at ``ports`` at all ends on its way, or (``dark``) take it out.
+
+        The way is followed backwards. ``Mesh.trace`` checks more and takes longer, for what is asked ten thousand times
+        a second.
         """
-        facing, crossed = self.mesh.facing, 0
-        while end >= 0:
-            if end >> 2 == around:
-                return None
-            end = facing[end ^ (3 if gates[end >> 2] else 2)]
-            crossed += 1
-        return -1 - end, crossed
+        facing = self.mesh.facing
+        for port in ports:
+            end, crossed = self.mesh.ports[port].end, 0
+            while end >= 0:
+                lights[end] = None if dark else (port, crossed)
+                end = facing[end ^ (3 if gates[end >> 2] else 2)]
+                crossed += 1
 
-    def _pair(self, a: int, b: int, crossed: int) -> int:
-        return self._number[a * self._ports + b] if crossed <= self._most else -1
+    def _joined(self, gates: Sequence[bool], lights: Sequence[Light | None]) -> Mapping[int, int]:
+        """The numbers of the pairs that these states join, each with the gates that its light crosses."""
+        found = {}
+        for port in self.mesh.ports:
+            light = lights[leaving_end(port.end, gates[port.gate])]
+            if light is not None and (number := self._pair((port.number, 0), light)) >= 0:
+                found[number] = light[1] + 1
+        return found
 
-    def _flip(self, temperature: float) -> None:
-        """Change the state of any gate of any matching, unless that costs too many pairs."""
-        gates = self.states[int(self._random.random() * len(self.states))]
+    def _pair(self, a: Light, b: Light) -> int:
+        """The number of the pair that a gate makes of these lights; -1 if it is none, or its path too long."""
+        if self._most is not None and a[1] + b[1] >= self._most:
+            return -1
+        return self._number[a[0] * self._ports + b[0]]
+
+    def _flip(self) -> None:
+        """Change the state of any gate of any matching, unless that costs too much."""
+        place = int(self._random.random() * len(self._states))
+        gates, lights = self._states[place], self._lights[place]
         gate = int(self._random.random() * len(gates))
-        lights = [self._out(gates, self.mesh.facing[4 * gate + side], gate) for side in range(4)]
-        if None in lights:
-            return  # light that comes twice to a gate
-        ends: list[tuple[int, int]] = lights  # type: ignore[assignment]
-        bar, cross = (
-            [self._pair(ends[a][0], ends[b][0], ends[a][1] + ends[b][1] + 1) for a, b in ((0, across), (1, across ^ 1))]
-            for across in (2, 3)
-        )
-        old, new = (cross, bar) if gates[gate] else (bar, cross)
-        if self._exchange([n for n in old if n >= 0], [n for n in new if n >= 0], temperature):
-            gates[gate] = not gates[gate]
+        a, b, c, d = lights[4 * gate : 4 * gate + 4]
+        ports = {light[0] for light in (a, b, c, d) if light}
+        if a and b and c and d and len(ports) == 4:
+            bar, cross = (self._pair(a, c), self._pair(b, d)), (self._pair(a, d), self._pair(b, c))
+            old, new = (cross, bar) if gates[gate] else (bar, cross)
+            if not self._exchange(old, new):
+                return
+        elif self._most is not None:
+            return
+        else:  # one light comes to the gate, twice or beside light that goes round: it comes out where it did
+            self._follow(gates, lights, ports, dark=True)
+        gates[gate] = not gates[gate]
+        self._follow(gates, lights, ports)
 
-    def _give_path(self, pair: Pair, temperature: float) -> None:
-        """Join a pair in any matching, unless that costs too many pairs."""
-        place = int(self._random.random() * len(self.states))
-        gates = self._with_path(self.states[place], pair)
-        if gates and self._exchange(self.joined(self.states[place]), self.joined(gates), temperature):
-            self.states[place] = gates
+    def _give_path(self, pair: Pair) -> None:
+        """Join a pair in any matching, unless that costs too much."""
+        place = int(self._random.random() * len(self._states))
+        if gates := self._with_path(self._states[place], pair):
+            lights = self._lit(gates)
+            old, new = self._joined(self._states[place], self._lights[place]), self._joined(gates, lights)
+            if self._exchange(old.keys() - new.keys(), new.keys() - old.keys()):
+                self._states[place], self._lights[place] = gates, lights
 
     def _with_path(self, gates: Sequence[bool], pair: Pair) -> list[bool] | None:
         """States that join ``pair``, with the fewest gates changed; None if that path needs a gate in two states."""
@@ -131,20 +172,20 @@ class GateSearch:
                 return None
         return made
 
-    def _exchange(self, old: Sequence[int], new: Sequence[int], temperature: float) -> bool:
-        """Count ``new`` in place of ``old`` unless that costs too many pairs; whether it was done."""
-        lost = self._add(old, -1)
-        gained = self._add(new, 1)
-        if lost <= gained or self._random.random() < math.exp((gained - lost) / temperature):
-            return True
-        self._add(new, -1)
-        self._add(old, 1)
-        return False
-
-    def _add(self, numbers: Sequence[int], by: int) -> int:
-        """Count pairs; how many are in a matching now and were in none, or the reverse."""
-        turned = 0
-        for number in numbers:
-            self._count[number] += by
-            turned += self._count[number] == (by > 0)
-        return turned
+    def _exchange(self, old: Collection[int], new: Collection[int]) -> bool:
+        """Count ``new`` in place of ``old``, none of which they share, unless that costs too much; whether done."""
+        count, weight = self._count, self._weight
+        cost = 0.0
+        for number in old:
+            if count[number] == 1:
+                cost += weight[number]
+        for number in new:
+            if not count[number]:
+                cost -= weight[number]
+        if cost > 0 and self._random.random() >= math.exp(-cost / TEMPERATURE):
+            return False
+        for number in old:
+            count[number] -= 1
+        for number in new:
+            count[number] += 1
+        return True
