@@ -115,15 +115,16 @@ def check_kills(kills: Iterable[Kill], plan: FabricPlan, steps: int, known: Sequ
     for kill in kills:
         if kill.rank >= plan.ranks:
             raise ConfigError(f"{kill} names rank {kill.rank}; this fabric has ranks 0 to {plan.ranks - 1}", key="kill")
-        if kill.rank not in known:
+        dying = set(kill.ranks(plan))
+        if dying.isdisjoint(known):
             raise ConfigError(
                 f"{kill} names rank {kill.rank}, which is neither a member of a job nor a spare; use one of "
                 f"{', '.join(map(str, sorted(known)))}",
                 key="kill",
             )
-        if kill.rank in dead:
-            raise ConfigError(f"{kill} names rank {kill.rank}, which is already dead; name another", key="kill")
-        dead.update(kill.ranks(plan))
+        if again := dying & dead:
+            raise ConfigError(f"{kill} names rank {min(again)}, which is already dead; name another", key="kill")
+        dead |= dying
         if ":" in kill.place and not port:
             raise ConfigError("of a port is noticed by its light alone; add detection.detect port", key="kill")
         if kill.step is not None and kill.step >= steps:

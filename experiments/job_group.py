@@ -304,7 +304,8 @@ class JobGroup:
 
     def _job_of(self, kill: Kill) -> JobSupervisor:
         running = (job for job in self._placed if not (self._arrivals and job.over))
-        return next((job for job in running if kill.rank in job.members), self.jobs[0])
+        dying = {*kill.ranks(self._run.session.plan)}
+        return next((job for job in running if not dying.isdisjoint(job.members)), self.jobs[0])
 
     def _kill_time(self, kill: Kill) -> float | None:
         """The time of a kill (event clock); None as long as it is not known."""
@@ -331,19 +332,20 @@ class JobGroup:
             self._kill_controller()
             return
         job = self._job_of(kill)
-        member, plan = kill.rank in job.members, self._run.session.plan
+        dying = sorted(kill.ranks(self._run.session.plan), key=lambda rank: rank not in job.members)
+        member = dying[0] in job.members
         name, team = (job.name, job.team) if member else ("", None)
         switch, _, port = kill.place.partition(":")
         if port:
-            self._run.fail_port(switch, int(port), kill.rank, name)
+            self._run.fail_port(switch, int(port), dying[0], name)
         else:
-            self._run.kill(kill.ranks(plan), name, team)
+            self._run.kill(dying, name, team)
             if member and job.script is not None:
-                job.script.kill(kill.ranks(plan))
+                job.script.kill(dying)
         self._last_kill = self._run.clock()
         what = f"a member of job {name}" if member else "a spare"
         place = kill.place and f" ({kill.place})"
-        self._say(f"rank {kill.rank}{place} is killed, {what}, {job.steps_done} steps done")
+        self._say(f"rank {dying[0]}{place} is killed, {what}, {job.steps_done} steps done")
 
     # ---- acts of a timetable -------------------------------------------------------------------------------------
 

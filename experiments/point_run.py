@@ -167,7 +167,7 @@ class PointRun:
         return team
 
     def kill(self, ranks: Sequence[int], job: str, team: AgentTeam | None) -> None:
-        """Kill hosts at once: cut their links and end their agents; the noted fault is that of the first rank.
+        """Kill hosts at once: cut their links and end their agents; the noted fault is that of the first of ``ranks``.
 
         Agents stand still while links go down, one after the other: a dead machine closes no connection.
         """

@@ -343,7 +343,8 @@ def predicted_rows(
     """
     seen = windows(setting, jobs, [kill.ranks(setting.plan) for kill in kills])
     for before, after, kill in zip(seen, [*seen[1:], None], kills, strict=False):
-        job = next((job for job in jobs if kill.rank in before.members[job.name]), None)
+        dying = kill.ranks(setting.plan)
+        job = next((job for job in jobs if not {*dying}.isdisjoint(before.members[job.name])), None)
         if job is not None and job.training is not None:
             stored = kill.step is None or kill.step > job.training.checkpoint_every
             row = FailoverRow(tenant=job.name, event="predicted")

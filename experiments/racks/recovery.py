@@ -176,7 +176,7 @@ def _recovery(
     fault: Event, events: Sequence[Event], incarnations: Sequence[JobIncarnation], scale: Scale
 ) -> FailoverRow:
     rank, job = fault["rank"], fault.get("job", "")
-    event = f"kill {'+'.join(map(str, fault.get('ranks', [rank])))}"
+    event = f"kill {'+'.join(map(str, sorted(fault.get('ranks', [rank]))))}"
     row = FailoverRow(tenant=job, event=event, rank=rank, fault_t=fault.t, time_scale=scale.time)
     row.steps_done = _steps_done(incarnations)
     affected = next((incarnation for incarnation in reversed(incarnations) if incarnation.t <= fault.t), None)

@@ -330,9 +330,9 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         """
         rows = 0
         for setting in self.settings.racks:
-            members = [job.members for job in self.settings.jobs(setting)]
+            members, plan = [job.members for job in self.settings.jobs(setting)], setting.plan
             for kills in self.settings.kills_by_run(setting.plan):
-                if len(kills) > 1 or not any(kill.rank in ranks for kill in kills for ranks in members):
+                if len(kills) > 1 or all({*kills[0].ranks(plan)}.isdisjoint(ranks) for ranks in members):
                     return None
                 rows += len(members)
         return rows

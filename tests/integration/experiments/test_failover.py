@@ -163,11 +163,14 @@ def test_random_kills_always_resume_with_the_right_checksum(tmp_path: Path) -> N
 
 
 @pytest.mark.beside
-def test_a_whole_server_dies_and_one_recovery_brings_its_job_back(tmp_path: Path) -> None:
-    (row,), heard = run(tmp_path, kill="server0@3.5", slice="4x2@0,0", detection=PATIENT)
+@pytest.mark.parametrize(("place", "first", "spares"), [("4x2@0,0", 0, "16, 17, 18, 19"), ("2x2@1,0", 1, "16, 17")])
+def test_a_whole_server_dies_and_one_recovery_brings_its_job_back(
+    tmp_path: Path, place: str, first: int, spares: str
+) -> None:
+    (row,), heard = run(tmp_path, kill="server0@3.5", slice=place, detection=PATIENT)
     check_went_on(row)
-    assert row["event"] == "kill 0+1+2+3" and row["incarnation"] == 1
-    assert any("rank 16, 17, 18, 19 replaces" in text for text in heard)
+    assert (row["event"], row["rank"], row["incarnation"]) == ("kill 0+1+2+3", first, 1)
+    assert any(f"rank {spares} replaces" in text for text in heard)
 
 
 @pytest.mark.beside

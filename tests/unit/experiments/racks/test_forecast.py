@@ -243,6 +243,8 @@ def test_a_row_for_every_fabric_and_every_kill_that_strikes_a_job() -> None:
     }
     two = predicted_rows(fabrics="photonic", kill="19@1,1@4.5,5@+2")
     assert [row.tenant for row in two] == ["A", "B"]  # that of a spare strikes nobody
+    (row,) = predicted_rows(fabrics="photonic", kill="server0@4.5", slice="2x2@1,0", neighbour=None)
+    assert row.tenant == "A" and row.predicted_outage_s  # of that server the second and the fourth chip are the job's
 
 
 def test_random_kills_are_foreseen_by_the_first_of_them() -> None:
