@@ -85,7 +85,11 @@ class Liveness:
         return self._heard.get(rank) if rank in self._limits else None
 
     def overdue(self, ranks: Iterable[int], now: float) -> list[int]:
-        """The ranks that are silent but for one heartbeat: ``misses`` - 1 are missing, which is one or more."""
+        """The ranks that may have died with one that is silent now: ``misses`` - 1 heartbeats (one or more) are missing.
+
+        The last heartbeats of ranks that die together are up to one interval apart, so when the first is silent the
+        others are between ``misses`` - 1 and ``misses`` intervals from theirs.
+        """
         limits = [(rank, *self._limits[rank]) for rank in ranks if rank in self._limits]
         return [r for r, every_s, misses in limits if misses > 1 and now >= self._heard[r] + every_s * (misses - 1)]
 

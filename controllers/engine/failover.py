@@ -41,9 +41,9 @@ class FailureHandler:
     def chip_failed(self, rank: int, cause: str, now: float, heard: float | None = None) -> list[Action]:
         """Fail ``rank``; a second report changes nothing. ``heard``: time of its last heartbeat, if any.
 
-        The chips of its server that are silent too, up to the last heartbeat, fail with it: of a dead server one is
-        noticed first, and the others less than a heartbeat later. Raises ``ControlError`` for a rank that the fabric
-        does not have.
+        The chips of its server that have missed all heartbeats but one fail with it: of a dead server one is noticed
+        first, and to wait for the others, up to a heartbeat, would make a second change. Raises ``ControlError`` for a
+        rank that the fabric does not have.
         """
         self._registry.check_rank(rank)
         if rank in self._registry.dead:
