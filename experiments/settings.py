@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BeforeValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -109,6 +109,9 @@ class UnscaledSection(ScaleSection):
 class Settings(Section):
     """Settings of an experiment; those that compute without packets have no other keys in common."""
 
+    read_by: ClassVar[Mapping[str, str]] = {}
+    """Keys that one of the experiment's studies alone reads, with that study."""
+
     @field_validator("*")
     @classmethod
     def _each_once(cls, value: Any, info: ValidationInfo) -> Any:
@@ -119,6 +122,14 @@ class Settings(Section):
                     name = f"{one:g}" if isinstance(one, float) else str(one)
                     raise ValueError(f"has {name} twice; give it once")
         return value
+
+    @model_validator(mode="after")
+    def _keys_have_their_study(self) -> Settings:
+        for key, study in self.read_by.items():
+            given = getattr(self, key) != type(self).model_fields[key].default
+            if given and study not in getattr(self, "studies", ()):
+                raise ConfigError(f"is for study {study} alone; add it to the studies, or leave this out", key=key)
+        return self
 
 
 class PacketSettings(Settings):

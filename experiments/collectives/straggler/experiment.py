@@ -72,6 +72,13 @@ RECONFIGURATIONS_MS = (0.0, 10.0, 25.0, 50.0, 100.0)
 class StragglerSettings(TrialSettings):
     """Settings of the straggler experiment, in real units."""
 
+    read_by: ClassVar = {
+        "buckets": "buckets",
+        "groups": "groups",
+        "circuits": "reconfiguration",
+        "reconfiguration_delays_ms": "reconfiguration",
+    }
+
     studies: Annotated[tuple[Study, ...], Option("--study")] = Field(
         default=("delay",), min_length=1, description="studies to measure"
     )
