@@ -27,7 +27,8 @@ class TrialRow(JobRow):
 
     ``time_s`` is from the first rank's arrival at the collective to the last rank's end, ``after_arrival_s`` from the
     last rank's arrival; the two are equal if no rank is late. Bandwidths (nccl-tests) count from the last arrival.
-    ``formula_s`` is the law of circuits that follow the rounds (``experiments.collectives.rounds``).
+    ``formula_s``, from the last arrival too, is the law of circuits that follow the rounds
+    (``experiments.collectives.rounds``).
     """
 
     main: ClassVar[tuple[str, ...]] = ("time_s", "after_arrival_s", "busbw_gbps")
@@ -56,7 +57,7 @@ class TrialRow(JobRow):
     in_time_s: Annotated[float | None, "time of groups without the late rank, of several groups"] = None
     predicted_in_time_s: Annotated[float | None, "the same of the model"] = None
     bound_s: Annotated[float | None, "alpha-beta bound without latency"] = None
-    formula_s: Annotated[float | None, "time after arrival by the formula, on circuits"] = None
+    formula_s: Annotated[float | None, "time after the last arrival by the closed form, on circuits"] = None
     over_formula: Annotated[float | None, "time after arrival over the formula"] = None
     algbw_gbps: Annotated[float | None, "buffer over time after arrival"] = None
     busbw_gbps: Annotated[float | None, "algorithm bandwidth times the bus factor of nccl-tests"] = None
