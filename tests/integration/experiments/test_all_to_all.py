@@ -17,6 +17,7 @@ from tries import Try
 from controllers.circuits.rotation import Cycle, Slot
 from controllers.engine.jobs import Job
 from experiments.collectives.all_to_all.experiment import AllToAll, AllToAllSettings, rotor_slots
+from experiments.collectives.all_to_all.routes import measure_routes
 from experiments.faults import NO_FAULTS, Faults
 from experiments.job_point import JobPoint
 from experiments.runner import Measured, Runner
@@ -242,6 +243,21 @@ def test_a_photonic_mesh_turns_as_any_other_switch(bench: Bench) -> None:
     found.check_light()
     assert found.row["slots"] == 7
     assert found.row["mesh"] == "5x5"
+
+
+@pytest.mark.timed
+def test_a_rotor_takes_the_matchings_of_a_cover_and_a_round_trip_the_gates_of_its_path(bench: Bench) -> None:
+    mesh = "3x3@0/1/6/7/12/14/18/21"  # which cannot hold the matchings of a rotor
+    found = bench.measure(sizes=["625000"], mesh=mesh, cover=True)
+    found.check_sound()
+    found.check_light()
+    assert found.row["slots"] == 13
+    assert 0.95 <= found.row["over_formula"] <= 1.3
+    met = Counter(frozenset(pair) for slot in found.slots[:13] for pair in slot["pairs"])
+    assert set(met.values()) == {1} and len(met) == 8 * 7 / 2
+    rows = measure_routes(bench.run, next(experiment(studies=["route"], mesh="3x3", ranks=[4]).routes()), seed=1)
+    assert len(rows) == 6 and len({row.gates for row in rows}) > 2
+    assert [row.over_law for row in rows] == pytest.approx([1.0] * 6, rel=0.1)
 
 
 @pytest.mark.beside
