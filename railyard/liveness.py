@@ -85,7 +85,7 @@ class Liveness:
         return self._heard.get(rank) if rank in self._limits else None
 
     def overdue(self, ranks: Iterable[int], now: float) -> list[int]:
-        """The ranks that may have died with one that is silent: they have missed ``misses`` - 1 heartbeats, one or more.
+        """The ranks that may have died with one that is silent: ``misses`` - 1 heartbeats (one or more) are missing.
 
         The last heartbeats of ranks that die together are up to one interval apart, so when the first is silent the
         others are between ``misses`` - 1 and ``misses`` intervals from theirs.
