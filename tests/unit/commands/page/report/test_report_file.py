@@ -324,7 +324,8 @@ def test_a_claim_is_judged_by_the_run_that_is_its_own(mesh: Path) -> None:
     assert evidence(mesh, docs=mesh) == {}
     shutil.copy(DOCS / FILE, mesh)
     assert evidence(mesh, docs=mesh) == {
-        claim: ["not measured", "-"] for claim in ("pip-matchings", "pip-32", "pip-cover")
+        claim: ["not measured", "-"]
+        for claim in ("pip-matchings", "pip-32", "pip-cover", "pip-cover-3x3", "pip-cover-5x5")
     }
 
 
