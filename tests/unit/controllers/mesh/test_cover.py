@@ -25,7 +25,7 @@ def checked(mesh: Mesh, ports: tuple[int, ...], found: Cover) -> Cover:
 
 @pytest.mark.parametrize(
     ("width", "height", "n", "fewest", "apart"),
-    [(3, 3, 8, 7, 0), (5, 5, 9, 9, 0), (3, 3, 12, 20, 2), (7, 7, 24, 43, 2)],
+    [(3, 3, 8, 7, 0), (5, 5, 9, 9, 0), (3, 3, 12, 20, 2), (7, 7, 24, 43, 2), (3, 3, 28, 49, 8)],
 )
 def test_the_fewest_matchings_are_found_and_proved(width: int, height: int, n: int, fewest: int, apart: int) -> None:
     mesh = Mesh.of(width, height)
@@ -63,3 +63,10 @@ def test_no_path_is_longer_than_the_most() -> None:
     nearer = cover(mesh, ports, most=9, time_s=2)
     assert nearer.apart
     assert isinstance(route_exact(mesh, [nearer.apart[0]], most=9), Infeasible)
+
+
+def test_a_seed_makes_the_same_cover_again() -> None:
+    mesh = Mesh.of(3, 3)
+    ports = evenly_spaced(mesh, 8)
+    covers = [cover(mesh, ports, seed=seed) for seed in (3, 3, 4)]
+    assert covers[0] == covers[1] != covers[2]
