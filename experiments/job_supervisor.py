@@ -152,6 +152,7 @@ class JobSupervisor:
             profile_steps=self.job.profile_steps,
             stale_step=self.job.stale_step,
             outlives_controller=self._outlives_controller,
+            agents_per_process=run.session.settings.agents_per_process,
         )
         if training is None:
             self._deadline = now + READY_S
@@ -364,9 +365,10 @@ class JobSupervisor:
         ``ControlError`` when the controller is gone.
         """
         assert self.channel is not None
-        for request, answer in self.channel.receive():
-            if request["op"] == "watch":
-                self._changed(answer)
+        for answer in self.channel.receive():
+            answer.check()
+            if answer.request["op"] == "watch":
+                self._changed(answer.fields)
 
     def _changed(self, answer: dict[str, Any]) -> None:
         self._told_dead.update(answer.get("dead", ()))
@@ -470,7 +472,7 @@ class JobSupervisor:
             if session.channel_path is None:
                 raise ControlError("a training job needs Railyard's controller (ryu or os-ken)")
             timeout_s = session.settings.ack_timeout_s
-            self.channel = JobChannel(session.channel_path, self.name, self.members[0], timeout_s)
+            self.channel = JobChannel(session.channel_path, self.name, self.members[:1], timeout_s)
         self.channel.request("watch", seen=seen)
 
     def close_channel(self) -> None:

@@ -177,6 +177,12 @@ class PacketSettings(Settings):
         le=3600,
         description="timeout of a controller's reply, in wall-clock seconds, to which the compute of a step is added",
     )
+    agents_per_process: int = Field(
+        default=0,
+        ge=0,
+        le=1024,
+        description="ranks that share a process (default: as many as use all processors); 1 isolates them",
+    )
     wait_quiet_s: Annotated[float, Option("--wait-quiet", "SECONDS")] = Field(
         default=0.0,
         ge=0,

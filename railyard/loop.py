@@ -95,6 +95,10 @@ class Poller:
             timeout = max(0.0, about - time.monotonic()) if about < math.inf else -1.0
         return [(self._watched[fd][0], events) for fd, events in self._epoll.poll(timeout, _MOST)]
 
+    def ready(self) -> list[tuple[Any, int]]:
+        """The events that there are now, with their owners."""
+        return [(self._watched[fd][0], events) for fd, events in self._epoll.poll(0, _MOST)]
+
     def close(self) -> None:
         self._epoll.close()
 

@@ -63,8 +63,8 @@ class Event:
                          one start-up stage)
     agent    state       rank, step, incarnation, checksum (running checksum after ``step``)
     agent    checkpoint  rank, step, incarnation, bytes, checksum (interval: from the snapshot until stored)
-    agent    sockets     rank, retransmits, bytes, events (number of the agent's events so far) (at the end of
-                         a point)
+    agent    sockets     rank, retransmits, bytes, processor_s (what its steps took of a processor), events (number of
+                         the agent's events so far) (at the end of a point)
     agent    sent_in_slot rank, group, slot, late_s (how late the agent learned of the slot), bytes (sent in this
                          slot of a rotation) (interval: from the start of the slot until the agent learned of it)
     controller circuits  rail (an optical switch), circuits (pairs of ports), failed (ports) (those that stand before

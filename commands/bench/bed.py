@@ -29,17 +29,22 @@ from railyard.timeline import Event, read_events
 from topos.kernel.emulation import Emulation
 from topos.rails import RailTopo
 from workloads.agent.config import AgentConfig
-from workloads.agent.launcher import AgentLauncher, AgentTeam
+from workloads.agent.launcher import AgentLauncher
 from workloads.program import Program
 
 _START_AFTER_S = 0.2
 
 
 class Played(NamedTuple):
-    """The events of the agents of a program, and the busiest agent's share of a core."""
+    """The events of the agents of a program, and the busiest agent's share of a core.
+
+    Also how long they took until they were ready, and the memory that their processes had then.
+    """
 
     events: list[Event]
     busiest: float
+    ready_s: float
+    memory_bytes: int
 
 
 def matching(ports: int, shift: int) -> list[tuple[int, int]]:
@@ -157,21 +162,26 @@ def play(net: Emulation, launcher: AgentLauncher, program: Program, steps: int, 
             AgentConfig(rank, "bench", "native", program, Scale(1.0), net.plan, str(file), steps=steps)
             for rank, file in enumerate(files)
         ]
+        launched = time.monotonic()
         team = launcher.launch(configs, [net.netns_fd(host) for host in net.plan.hosts])
         try:
             team.wait_ready()
-            before, start = _processor_s(team), time.monotonic() + _START_AFTER_S
+            ready_s, memory = time.monotonic() - launched, sum(map(_memory_bytes, set(team.pids.values())))
+            start = time.monotonic() + _START_AFTER_S
             team.go(start)
             team.wait_done(patience_s)
-            used, elapsed = _processor_s(team), time.monotonic() - start
+            elapsed = time.monotonic() - start
         finally:
             team.stop()
         events = [event for file in files for event in read_events(file)]
-    return Played(events, max(used[rank] - before[rank] for rank in used) / elapsed)
+    busiest_s = max(event["processor_s"] for event in events if event.kind == "sockets")
+    return Played(events, busiest_s / elapsed, ready_s, memory)
 
 
-def _processor_s(team: AgentTeam) -> dict[int, float]:
-    return {rank: int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9 for rank, pid in team.pids.items()}
+def _memory_bytes(pid: int) -> int:
+    """The memory of a process, of pages that it shares its part."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
 
 
 def laps_s(events: Iterable[Event], groups: Iterable[str]) -> dict[str, list[float]]:

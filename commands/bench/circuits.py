@@ -18,6 +18,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,7 +41,7 @@ from topos.rails import RailTopo
 from workloads.agent.job_channel import JobChannel
 from workloads.program import Group
 
-MEMBERS = PORTS = 64
+PORTS = 64
 _PATIENCE_S = 10.0
 
 REWIRE_LIMIT_S = 0.004
@@ -73,7 +74,9 @@ def rewire_64(bed: Bed) -> list[Measurement]:
     ]
 
 
-def _median_and_worst(bed: Bed, name: str, took: list[float], limits_s: tuple[float, float]) -> list[Measurement]:
+def _median_and_worst(
+    bed: Bed, name: str, took: list[float], limits_s: tuple[float, float | None]
+) -> list[Measurement]:
     """The median of ``took`` with its limits in seconds, with bpf and with other datapaths, and the longest."""
     found = sample_of(took, name)
     return [bed.at_most(f"{name}_median", found.p50, "s", *limits_s), Measurement(f"{name}_worst", found.high, "s")]
@@ -82,40 +85,51 @@ def _median_and_worst(bed: Bed, name: str, took: list[float], limits_s: tuple[fl
 # ---- members that are ready ------------------------------------------------------------------------------------------
 
 
-BARRIER_LIMITS_S = 0.003, 0.015
+BARRIER_LIMITS_S = {64: (0.001, 0.015), 512: (0.006, None)}
+"""By number of members: the largest median with bpf and with other datapaths."""
 BARRIERS = 60
 
 
-def barrier_64(bed: Bed) -> list[Measurement]:
-    """Seconds from first request to last ack when 64 members, each with a connection, request a ring that is up."""
-    with bed.rail(servers=MEMBERS, ports=2) as rail:
-        rail.client.register(Job("barrier", (Group("ring", "dp", tuple(range(MEMBERS))),), "on-demand"), "opus")
-        took = barriers(rail.controller.files.channel)
+def barrier(bed: Bed, count: int) -> list[Measurement]:
+    """Seconds from first request to last ack when ``count`` members request a ring that is up."""
+    with bed.rail(servers=count, ports=2) as rail:
+        group = Group("ring", "dp", tuple(range(count)))
+        rail.client.register(Job("barrier", (group,), "on-demand"), "opus")
+        took = barriers(rail.controller.files.channel, group)
         rail.client.finish("barrier")
-    return _median_and_worst(bed, "barrier_64", took, BARRIER_LIMITS_S)
+    return _median_and_worst(bed, f"barrier_{count}", took, BARRIER_LIMITS_S[count])
 
 
-def barriers(channel: Path, count: int = MEMBERS, patience_s: float = _PATIENCE_S) -> list[float]:
-    """Seconds of ``BARRIERS`` barriers of group ``ring`` of job ``barrier``, of which it has ``count`` members.
+BARRIER = tuple(partial(barrier, count=count) for count in BARRIER_LIMITS_S)
 
-    This process sends the messages of all. ``NotMeasured`` if an answer takes over ``patience_s``, or is a refusal.
+
+def barriers(channel: Path, group: Group, patience_s: float = _PATIENCE_S) -> list[float]:
+    """Seconds of ``BARRIERS`` barriers of ``group`` of job ``barrier``.
+
+    This process sends the messages of all, those of as many agent processes as there are processors. ``NotMeasured``
+    if an answer takes over ``patience_s``, or is a refusal.
     """
-    members = [JobChannel(str(channel), "barrier", rank, patience_s) for rank in range(count)]
+    count, processes = len(group.members), len(os.sched_getaffinity(0))
+    ranks = [group.members[process::processes] for process in range(processes)]
+    channels = [JobChannel(str(channel), "barrier", own, patience_s, [group]) for own in ranks if own]
     try:
         with Poller() as poller:
-            for member in members:
-                poller.watch(member, READ)
+            for one in channels:
+                poller.watch(one, READ)
 
             def all_say(op: str, **fields: object) -> float:
                 began = time.monotonic()
-                for member in members:
-                    member.request(op, group="ring", **fields)
+                for one, own in zip(channels, ranks, strict=False):
+                    for rank in own:
+                        one.request(op, rank, group=group.name, **fields)
                 waiting = count
                 while waiting:
                     heard = poller.wait(math.inf, time.monotonic() + patience_s)
                     if not heard:
                         raise NotMeasured(f"{waiting} of {count} members got no answer to {op} within {patience_s:g} s")
-                    waiting -= sum(len(member.receive()) for member, _ in heard)
+                    for answer in (answer for one, _ in heard for answer in one.receive()):
+                        answer.check()
+                        waiting -= 1
                 return time.monotonic() - began
 
             all_say("checkin")
@@ -127,8 +141,8 @@ def barriers(channel: Path, count: int = MEMBERS, patience_s: float = _PATIENCE_
     except ControlError as error:
         raise NotMeasured(f"the barrier of {count} members: {error}") from None
     finally:
-        for member in members:
-            member.close()
+        for one in channels:
+            one.close()
 
 
 # ---- a circuit that is dark while it is moved ------------------------------------------------------------------------

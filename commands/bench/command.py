@@ -71,7 +71,7 @@ BENCHES: dict[str, Benchmark] = {
         "64 ports rewired: OpenFlow request to packets following, in-band; the change of the map alone",
         ("circuits:swap_64", "circuits:map_change"),
     ),
-    "barrier": Benchmark("64 members ready: first request to last ack, no switch involved", ("circuits:barrier_64",)),
+    "barrier": Benchmark("64 and 512 members ready: first request to last ack", ("circuits:BARRIER",)),
     "dark": Benchmark("in-band dark time against the configured one", ("circuits:dark_times",)),
     "slots": Benchmark("slots of 10 ms with 1 ms of delay: duty cycle, losses, misdelivery", ("collectives:slots",)),
     "floor": Benchmark("slots of 10, 5, 2 ms: duty cycle over the planned one", ("collectives:short_slots",)),

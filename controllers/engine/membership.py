@@ -66,7 +66,7 @@ class Readiness:
         self._next[rank] = expected + 1
         current = self.rounds.setdefault(index, Round(index, now, now))
         current.asked.add(rank)
-        current.asked_last = now
+        current.asked_first, current.asked_last = min(current.asked_first, now), max(current.asked_last, now)
         return current if current.asked == self._members else None
 
     def release(self, rank: int, index: int) -> Round | None:

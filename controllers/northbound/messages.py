@@ -103,6 +103,19 @@ class AgentRequest(Request):
     group: Name
 
 
+class MembersRequest(AgentRequest):
+    """A request that members in one process make together; ``rank`` is the last of them, and they share the answer.
+
+    ``before``: the others in the order in which they asked, each with the seconds since then.
+    """
+
+    before: tuple[tuple[Whole, Annotated[float, Field(ge=0)]], ...] = ()
+
+    def ranks(self, now: float) -> list[tuple[int, float]]:
+        """All ranks that ask, each with the time at which it did."""
+        return [*((rank, now - since) for rank, since in self.before), (self.rank, now)]
+
+
 class Resume(Request):
     """Say what ``rank`` has of an earlier controller: by group the last request acknowledged, and all that are held."""
 
@@ -113,13 +126,13 @@ class Resume(Request):
     held: tuple[tuple[str, Whole], ...] = ()
 
 
-class CheckIn(AgentRequest):
+class CheckIn(MembersRequest):
     """Check ``rank`` in; answered when all members of the group have checked in: domain, asks, paths, rotates."""
 
     op: Literal["checkin"]
 
 
-class CircuitRequest(AgentRequest):
+class CircuitRequest(MembersRequest):
     """Request the circuits of the group; answered when they are up: group, index, paths.
 
     In a rotation there is an answer for each slot, with slot_window (number, began, until or null, guard_s).
@@ -129,7 +142,7 @@ class CircuitRequest(AgentRequest):
     index: Whole
 
 
-class Release(AgentRequest):
+class Release(MembersRequest):
     """Release the circuits of request ``index``: the rank has nothing in flight any more."""
 
     op: Literal["release"]
@@ -143,6 +156,14 @@ class MovedReport(AgentRequest):
     index: Whole
     slot: Whole
     idle: bool = False
+
+
+class Leave(Request):
+    """Tell that the agent of ``rank`` has ended, where others use the connection; never answered."""
+
+    op: Literal["leave"]
+    job: Name
+    rank: Whole
 
 
 class Alive(Request):
@@ -215,6 +236,7 @@ AnyRequest = (
     | Release
     | MovedReport
     | Alive
+    | Leave
     | Watch
     | Restart
     | Failed

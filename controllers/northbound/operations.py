@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from controllers.circuits.circuits import Circuit, Matching
@@ -47,7 +48,7 @@ class Sessions:
         self._stale.discard(requester)
         ranks = [rank for rank, requesters in self._sessions.items() if requester in requesters]
         for rank in ranks:
-            self._drop(rank, requester)
+            self.drop(rank, requester)
         return ranks
 
     def end_incarnation(self, ranks: Iterable[int]) -> None:
@@ -58,7 +59,7 @@ class Sessions:
         for rank in ranks:
             self._sessions.pop(rank, None)
 
-    def _drop(self, rank: int, requester: Requester) -> None:
+    def drop(self, rank: int, requester: Requester) -> None:
         del self._sessions[rank][requester]
         if not self._sessions[rank]:
             del self._sessions[rank]
@@ -163,30 +164,45 @@ class Operations:
         return actions
 
     def _checkin(self, request: messages.CheckIn, reply_to: PendingReply, now: float) -> Iterable[Action]:
-        self.sessions.check_current(reply_to[0], request.rank)
-        actions = self._engine.check_in(request.rank, request.group, now)
-        self.sessions.add(reply_to[0], request.rank)
-        self.pending_replies.waiting[request.rank, request.group, None] = reply_to
-        return actions
+        return self._take(request, None, reply_to, now, self._engine.check_in)
 
     def _request(self, request: messages.CircuitRequest, reply_to: PendingReply, now: float) -> Iterable[Action]:
+        return self._take(request, request.index, reply_to, now, partial(self._engine.request, index=request.index))
+
+    def _take(
+        self,
+        request: messages.MembersRequest,
+        index: int | None,
+        reply_to: PendingReply,
+        now: float,
+        take: Callable[..., list[Action]],
+    ) -> Iterable[Action]:
+        """Have the engine ``take`` a request of each of its ranks, which the answer to one of them answers."""
         self.sessions.check_current(reply_to[0], request.rank)
-        actions = self._engine.request(request.rank, request.group, request.index, now)
-        self.sessions.add(reply_to[0], request.rank)
-        self.pending_replies.waiting[request.rank, request.group, request.index] = reply_to
+        actions: list[Action] = []
+        for rank, asked in request.ranks(now):
+            actions += take(rank, request.group, now=asked)
+            self.sessions.add(reply_to[0], rank)
+        self.pending_replies.wait([(rank, request.group, index) for rank, _ in request.ranks(now)], reply_to)
         return actions
 
     def _release(self, request: messages.Release, reply_to: PendingReply, now: float) -> Iterable[Action]:
-        actions: Iterable[Action] = ()
-        if not self.sessions.is_stale(reply_to[0]):
-            actions = self._engine.release(request.rank, request.group, request.index, now)
-            self.pending_replies.waiting.pop((request.rank, request.group, request.index), None)
+        actions: list[Action] = []
+        for rank, _ in () if self.sessions.is_stale(reply_to[0]) else request.ranks(now):
+            actions += self._engine.release(rank, request.group, request.index, now)
+            self.pending_replies.take((rank, request.group, request.index))
         self.pending_replies.reply(reply_to)
         return actions
 
     def _moved(self, request: messages.MovedReport, reply_to: PendingReply, now: float) -> Iterable[Action]:
         self.sessions.check_current(reply_to[0], request.rank)
         return self._engine.moved(request.rank, request.group, request.index, request.slot, request.idle, now)
+
+    def _leave(self, request: messages.Leave, reply_to: PendingReply, now: float) -> Iterable[Action]:
+        if not self.sessions.has(reply_to[0], request.rank):
+            return ()
+        self.sessions.drop(request.rank, reply_to[0])
+        return self._engine.gone(request.rank, now)
 
     def _alive(self, request: messages.Alive, reply_to: PendingReply, now: float) -> Iterable[Action]:
         self.sessions.check_current(reply_to[0], request.rank)

@@ -40,6 +40,9 @@ PendingReply = tuple[Requester, object]
 ChangesSince = Callable[[str, int], dict[str, Any] | None]
 """The changes of membership of a job after a number, or None (``Engine.changes_since``)."""
 
+Waiting = tuple[int, str, int | None]
+"""A rank that waits, with the group and the index of its request (None: its check-in)."""
+
 OK = b'{"ok":true}'
 MOST_WATCHES = 100
 """Requests of one connection that may wait for changes of one job."""
@@ -59,13 +62,14 @@ def failure(reason: str | RailyardError, kind: str = "ControlError") -> bytes:
 class PendingReplies:
     """Pending replies by what they wait for; ``answers`` are those ready to be sent.
 
-    ``waiting`` are those of agents, by (rank, group, index of the request, or None for the check-in), ``registrations``
-    those of jobs, by name.
+    ``waiting`` are those of agents, ``registrations`` those of jobs, by name.
     """
 
     def __init__(self, changes_since: ChangesSince) -> None:
         self.answers: list[tuple[PendingReply, bytes]] = []
-        self.waiting: dict[tuple[int, str, int | None], PendingReply] = {}
+        self.waiting: dict[Waiting, PendingReply] = {}
+        self._together: dict[Waiting, list[Waiting]] = {}
+        """Those that one answer answers, by the first and by the others."""
         self.registrations: dict[str, PendingReply] = {}
         self._watchers: dict[str, list[tuple[int, PendingReply]]] = {}
         self._changes_since = changes_since
@@ -75,6 +79,20 @@ class PendingReplies:
     def reply(self, reply_to: PendingReply | None, answer: bytes = OK) -> None:
         if reply_to is not None:
             self.answers.append((reply_to, answer))
+
+    def wait(self, ranks: list[Waiting], reply_to: PendingReply) -> None:
+        """Have one answer wait for the first of ``ranks`` that gets one."""
+        self.waiting |= dict.fromkeys(ranks, reply_to)
+        if len(ranks) > 1:
+            self._together |= dict.fromkeys(ranks, ranks)
+
+    def take(self, rank: Waiting) -> PendingReply | None:
+        """The reply that waits for a rank, which no rank waits for any more; None if there is none."""
+        reply_to = self.waiting.pop(rank, None)
+        for other in self._together.pop(rank, ()):
+            self._together.pop(other, None)
+            self.waiting.pop(other, None)
+        return reply_to
 
     def watch(self, job: str, seen: int, reply_to: PendingReply) -> None:
         """Answer ``reply_to`` once ``job`` has had more than ``seen`` changes of membership.
@@ -99,21 +117,21 @@ class PendingReplies:
         """Refuse the pending check-ins and watches of a job that is forgotten."""
         names = set(groups)
         for key in [key for key in self.waiting if key[1] in names and key[2] is None]:
-            self.reply(self.waiting.pop(key), failure(reason))
+            self.reply(self.take(key), failure(reason))
         for _, reply_to in self._watchers.pop(job, ()):
             self.reply(reply_to, failure(reason))
 
     def report(self, action: Action) -> None:
         match action:
             case Ack(rank, group, index, paths, slot_window):
-                take = self.waiting.pop if slot_window is None else self.waiting.get
-                self.reply(take((rank, group, index), None), self._acknowledgement(group, index, paths, slot_window))
+                take = self.take if slot_window is None else self.waiting.get
+                self.reply(take((rank, group, index)), self._acknowledgement(group, index, paths, slot_window))
             case CheckedIn(rank, group, domain, asks, paths, rotates):
                 answer = success(domain=domain, asks=asks, paths=paths, rotates=rotates)
-                self.reply(self.waiting.pop((rank, group, None), None), answer)
+                self.reply(self.take((rank, group, None)), answer)
             case Refuse(rank, group, index, reason, lost):
                 answer = failure(reason, "PeerLost" if lost else "ControlError")
-                self.reply(self.waiting.pop((rank, group, index), None), answer)
+                self.reply(self.take((rank, group, index)), answer)
             case Registered(job):
                 self.reply(self.registrations.pop(job, None))
             case RegisterRefused(job, reason):

@@ -93,7 +93,7 @@ def controller() -> None:
         with Bed().rail(servers=hosts, ports=2) as rail:
             rail.client.register(Job("barrier", (group,), "on-demand"), "opus")
             processor = Processor([rail.controller.pid])
-            circuits.barriers(rail.controller.files.channel, hosts)  # a check-in, then requests and releases
+            circuits.barriers(rail.controller.files.channel, group)  # a check-in, then requests and releases
             each_s = processor_s(processor) / hosts / (2 * circuits.BARRIERS + 1)
             rail.client.finish("barrier")
             rail.swap()

@@ -32,6 +32,7 @@ from railyard.protocol import encode
 from railyard.scale import Scale
 from railyard.timeline import Event
 from workloads.agent.config import AgentConfig
+from workloads.agent.job_channel import Answer
 from workloads.agent.launcher import AgentLauncher, AgentTeam
 
 TICK_S = 0.05
@@ -117,12 +118,12 @@ class Channel:
     def wake(self) -> None:
         os.eventfd_write(self._fd, 1)
 
-    def receive(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    def receive(self) -> list[Answer]:
         if self._rack.controller.gone:
             raise ControlError("the controller closed the job channel")
         os.eventfd_read(self._fd)
         answers, self._answers = self._answers, []
-        return [({"op": "watch"}, answer) for answer in answers]
+        return [Answer(self.rank, {"op": "watch"}, answer) for answer in answers]
 
     def fileno(self) -> int:
         return self._fd
@@ -279,8 +280,8 @@ class Rack:
             if not channel.closed:
                 channel.wake()
 
-    def connect(self, path: str, job: str, rank: int, timeout_s: float) -> Channel:
-        self.channels.append(Channel(self, job, rank))
+    def connect(self, path: str, job: str, ranks: Sequence[int], timeout_s: float) -> Channel:
+        self.channels.append(Channel(self, job, ranks[0]))
         return self.channels[-1]
 
     # ---- the nursery -----------------------------------------------------------------------------------------------

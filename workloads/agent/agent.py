@@ -5,31 +5,30 @@ and the tensors are the script's. With an incarnation, the rank is a member of a
 (``workloads.agent.member``): the agent sends heartbeats, runs the start-up stages before the first step, and keeps a
 state and its checkpoints.
 
-There is one process per host, inside the host's network namespace. It never proceeds without an acknowledgement, every
-wait is bounded, that for a script by who started it, and a failure ends the agent with one sentence.
+It never proceeds without an acknowledgement, every wait is bounded, that for a script by who started it, and a failure
+ends the agent with one sentence. ``workloads.agent.agent_loop`` runs the agents of a process.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import socket
-import threading
 import time
+from collections import deque
+from collections.abc import Callable, Generator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from railyard.errors import ControlError, PeerLost, RailyardError, VerifyError, from_os_error
-from railyard.loop import READ, WRITE, Poller
+from railyard.loop import READ, Poller
 from railyard.ownership import naming, open_binary
 from railyard.protocol import Hop, SlotWindow
 from railyard.timeline import Event
 from workloads.agent.config import AgentConfig
-from workloads.agent.heartbeat import Heartbeat
-from workloads.agent.job_channel import JobChannel
+from workloads.agent.job_channel import Answer, JobChannel
 from workloads.agent.member import Member
 from workloads.agent.script import Script
 from workloads.agent.transport.comm_engine import CommEngine
@@ -37,9 +36,10 @@ from workloads.agent.transport.connection import PeerConnection
 from workloads.rank.actions import Message, RunCompute
 from workloads.rank.executor import ReleaseCircuits, RequestCircuits, StepEnded
 from workloads.rank.in_flight import InFlight
-from workloads.rank.paths import paths_in, slot_window_in
+from workloads.rank.paths import slot_window_in
 from workloads.rank.schedule_facts import ScheduleFacts
 
+R = TypeVar("R")
 LONGEST_S = 1.0
 """An event is in the file at most this long after it was recorded."""
 _PAUSE_S, _APART_S, _RANKS_APART = 0.01, 0.002, 32
@@ -119,44 +119,11 @@ class Stopped(Exception):
     """The agent launcher told this agent to stop, or is gone."""
 
 
-class LauncherChannel:
-    """The agent's end of its socket to the agent launcher: reports out, ``go`` and ``stop`` in, lines of JSON.
+Wait = Generator[tuple[float, float], None, R]
+"""What an agent does until it has to wait: for its descriptors (``Agent.fileno``), its answers, or a time.
 
-    ``go_at`` is the start of the first step in monotonic seconds (None: not known yet). ``resumes``: a new controller
-    waits for the agent.
-    """
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-        self._sending = threading.Lock()
-        self._received = b""
-        self.go_at: float | None = None
-        self.resumes = False
-
-    def fileno(self) -> int:
-        return self._sock.fileno()
-
-    def report(self, **fields: Any) -> None:
-        """Send one line of JSON to the agent launcher; may be called from any thread."""
-        with self._sending:
-            self._sock.sendall(json.dumps(fields, separators=(",", ":")).encode() + b"\n")
-
-    def receive(self) -> None:
-        """Read the lines that have arrived; raises ``Stopped`` for the order to stop and for a closed socket."""
-        try:
-            data = self._sock.recv(1 << 16)
-        except ConnectionResetError:  # the launcher ended without reading all that this agent told
-            data = b""
-        if not data:
-            raise Stopped
-        *lines, self._received = (self._received + data).split(b"\n")
-        for line in lines:
-            message = json.loads(line)
-            if "stop" in message:
-                raise Stopped
-            if "go" in message:
-                self.go_at = float(message["go"])
-            self.resumes = self.resumes or "resume" in message
+The time (monotonic seconds) is the first, to the microsecond, or the second, up to a millisecond later.
+"""
 
 
 _CHECK_S = 1.0
@@ -168,14 +135,26 @@ _CHECKS = 8
 class Agent:
     """Runs the steps of the rank's program up to ``config.steps``.
 
-    ``control`` is a stream socket to the agent launcher. ``facts`` may be shared with the agents of other ranks.
+    ``report`` tells the agent launcher. ``connect`` gives the channel to the controller, whose ``answers`` to this rank
+    the owner of the agent enters here. ``facts`` may be shared with the agents of other ranks.
     """
 
-    def __init__(self, config: AgentConfig, control: socket.socket, facts: ScheduleFacts | None = None) -> None:
+    def __init__(
+        self,
+        config: AgentConfig,
+        report: Callable[..., None],
+        connect: Callable[[], JobChannel],
+        facts: ScheduleFacts | None = None,
+    ) -> None:
         self._config = config
-        self._launcher = LauncherChannel(control)
+        self._report = report
+        self._connect = connect
+        self.answers: deque[Answer] = deque()
+        self.go_at = math.inf
+        """Start of the first step in monotonic seconds; infinity: not known yet."""
+        self.processor_s = 0.0
+        """What the owner of the agent has seen it take of a processor; at the end of the run since the first step."""
         self._poller = Poller()
-        self._poller.watch(self._launcher, READ)
         self._check_s = min(_CHECK_S, config.ack_timeout_s / _CHECKS)
         self._log = EventLog(config.events, config.rank)
         self._script = script = Script(config) if config.script else None
@@ -192,11 +171,8 @@ class Agent:
         self._machine = self._comm_engine.machine
         self._channel: JobChannel | None = None
         self._member = (
-            Member(config, config.incarnation, self._log.note, self._launcher.report)
-            if config.incarnation is not None
-            else None
+            Member(config, config.incarnation, self._log.note, report) if config.incarnation is not None else None
         )
-        self._heartbeat: Heartbeat | None = None
         self._held_back: InFlight | None = None
         """A finished communication that the machine is not told of, while an earlier checkpoint is not on disk."""
         self._unanswered: set[str] = set()
@@ -208,26 +184,27 @@ class Agent:
 
     # -- running ------------------------------------------------------------------------------------
 
-    def run(self) -> None:
-        """Check in, wait for ``go``, run all steps and wait for ``stop``.
+    def fileno(self) -> int:
+        """A descriptor that is readable while there is something to do."""
+        return self._poller.fileno()
+
+    def run(self) -> Wait[None]:
+        """Check in, wait for ``go``, run all steps and wait for ``Stopped``, in the network of the host.
 
         Raises the error that ended the run early, after writing the log.
         """
         stopped = False
         try:
-            if self._member is None:
-                self._heartbeat = Heartbeat(self._beat, self._config.heartbeat_s)
             self._comm_engine.transport.listen()
             if self._script is not None:
                 self._script.channel.listen()
             if self._member is not None:
                 self._member.serve()
-            self._check_in()
+            yield from self._check_in()
             self._machine.prepare()
             if self._member is not None:
                 self._member.begin(self._channel)
-                self._heartbeat = self._member.heartbeat
-            self._loop()
+            yield from self._loop()
         except Stopped:
             stopped = True
         except RailyardError as error:
@@ -240,20 +217,13 @@ class Agent:
                     self._log.add(action)
             self._log.close()
             self._comm_engine.transport.close(silent=stopped)
-            if self._heartbeat is not None:
-                self._heartbeat.stop()
             if self._member is not None:
                 self._member.close()
-            if self._channel is not None:
-                self._channel.close()
             if self._script is not None:
                 self._script.channel.close()
             self._poller.close()
 
-    def _beat(self, answers: int) -> None:
-        self._launcher.report(alive=answers, every_s=self._config.heartbeat_s)
-
-    def _loop(self) -> None:
+    def _loop(self) -> Wait[None]:
         for listener in self._comm_engine.transport.listeners:
             self._poller.watch(listener, READ)
         try:
@@ -265,10 +235,10 @@ class Agent:
                     self._run_compute(now)
                 self._comm_engine.tick(time.monotonic())
                 self._serve_job()
-                self._wait()
+                yield from self._wait()
         except PeerLost as lost:
             if self._member is not None:
-                self._await_stop(lost)
+                yield from self._await_stop(lost)
             elif self._finished:  # this rank is done, and the peer stopped first
                 self._log.flush()
                 self._serve_job()
@@ -289,18 +259,18 @@ class Agent:
         prepared = (self._member is None or self._member.ready) and (script is None or script.ready)
         if prepared and not self._ready:
             self._ready, self._log.due = True, 0.0
-            self._launcher.report(ready=True)
+            self._report(ready=True)
         if time.monotonic() >= self._log.due:
             self._log.flush()
         done = self._finished and self._log.empty and (self._member is None or self._member.idle)
         if done and not self._reported_done:
             self._reported_done = True
-            self._launcher.report(done=True)
+            self._report(done=True)
 
-    def _await_stop(self, lost: PeerLost) -> None:
+    def _await_stop(self, lost: PeerLost) -> Wait[None]:
         """Wait for ``stop`` after a peer was lost, so that the job supervisor does not take this rank for dead too."""
         if not self._finished:
-            self._launcher.report(error=str(lost), consequence=True)
+            self._report(error=str(lost), consequence=True)
         if self._script is not None:
             self._script.fail(str(lost))
         self._lost, self._held_back = True, None
@@ -309,55 +279,38 @@ class Agent:
         while time.monotonic() < end or self._finished:
             self._serve_job()
             assert self._member is not None
-            self._sleep(min(self._member.next_event(), self._log.due), min(end, time.monotonic() + _CHECK_S))
+            yield from self._sleep(min(self._member.next_event(), self._log.due), min(end, time.monotonic() + _CHECK_S))
         raise lost
 
-    def _sleep(self, at: float, about: float = math.inf) -> list[tuple[Any, int]]:
-        """Wait for an event or a time (``Poller.wait``), and process messages of the controller and the launcher.
+    def _sleep(self, at: float, about: float = math.inf) -> Wait[list[tuple[Any, int]]]:
+        """Wait for an event or a time (``Wait``), and process answers of the controller and what a script asks for.
 
         Returns the other events with their owners.
         """
+        heartbeat = None if self._member is None else self._member.heartbeat
         if self._member is not None:
             for background in self._member.running:
                 self._poller.watch(background, READ)
-        channel, heartbeat, script = self._channel, self._heartbeat, self._script
+        script = self._script
         if script is not None:
             self._poller.watch(script.channel, 0 if script.gone else READ)
         if heartbeat is not None:
             self._poller.watch(heartbeat, READ)
-        if channel is not None and not channel.lost:
-            self._poller.watch(channel, READ | WRITE if channel.wants_to_write else READ)
-        ready = self._poller.wait(at, about)
-        for owner, events in ready:
-            if owner is self._launcher:
-                self._launcher.receive()
-                if self._launcher.resumes:
-                    self._resume()
-            elif owner is heartbeat and heartbeat is not None:
+        yield at, about
+        if self.answers:
+            self._take_answers(time.monotonic())
+        ready = self._poller.ready()
+        for owner, _ in ready:
+            if owner is heartbeat and heartbeat is not None:
                 heartbeat.answer()
             elif script is not None and owner is script.channel:
                 script.receive(self._machine, self._comm_engine.execute)
-            elif owner is channel and channel is not None:
-                if events & WRITE:
-                    channel.flush()
-                if events & ~WRITE:
-                    self._receive_from_controller(time.monotonic())
-                if channel.lost:
-                    self._poller.forget(channel)
         return ready
 
-    def _resume(self) -> None:
-        """Go on with the controller that was started in place of the one that is gone."""
-        channel, self._launcher.resumes = self._channel, False
-        assert channel is not None
-        self._receive_from_controller(time.monotonic())  # the last answers of the one that is gone
-        self._poller.forget(channel)
-        channel.resume()
-
-    def _wait(self) -> None:
+    def _wait(self) -> Wait[None]:
         engine = self._comm_engine
         engine.watch_changed(self._poller)
-        ready = self._sleep(self._next_event(), self._next_check if self._machine.waits else math.inf)
+        ready = yield from self._sleep(self._next_event(), self._next_check if self._machine.waits else math.inf)
         now = time.monotonic()
         for owner, events in ready:
             if isinstance(owner, PeerConnection):
@@ -381,12 +334,11 @@ class Agent:
     @property
     def _begins_at(self) -> float:
         """Time at which the first step has to begin (infinity: it has begun, or the time is not known yet)."""
-        go_at = self._launcher.go_at
-        return float("inf") if go_at is None or not self._ready or self._machine.begun else go_at
+        return self.go_at if self._ready and not self._machine.begun else math.inf
 
     # -- before the first step -----------------------------------------------------------------------
 
-    def _check_in(self) -> None:
+    def _check_in(self) -> Wait[None]:
         """Check in with every group that the rank uses; the controller answers when all its members have checked in."""
         config, groups = self._config, self._config.program.groups
         used = {op.group for op in config.program.communications(config.rank)}
@@ -397,14 +349,13 @@ class Agent:
             for group in mine:
                 self._machine.paths.set_wired(group)
             return
-        outlives = config.outlives_controller
-        self._channel = JobChannel(config.channel, config.job, config.rank, config.ack_timeout_s, outlives=outlives)
+        self._channel = self._connect()
         self._unanswered = {group.name for group in mine}
         for group in mine:
-            self._channel.request("checkin", group=group.name)
+            self._channel.request("checkin", config.rank, group=group.name)
         end = time.monotonic() + config.ack_timeout_s
         while self._unanswered:
-            self._sleep(end)
+            yield from self._sleep(end)
             if self._unanswered and time.monotonic() >= end:
                 raise ControlError(
                     f"the controller did not answer the check-in of rank {config.rank} in group "
@@ -412,6 +363,7 @@ class Agent:
                 )
 
     def _begin(self, at: float) -> None:
+        self.processor_s = 0.0
         self._comm_engine.open_eager_paths()
         now = time.monotonic()
         incarnation = self._config.incarnation
@@ -424,20 +376,22 @@ class Agent:
 
     # -- answers of the controller -----------------------------------------------------------------------------
 
-    def _receive_from_controller(self, now: float) -> None:
-        assert self._channel is not None
-        for request, answer in self._channel.receive():
+    def _take_answers(self, now: float) -> None:
+        while self.answers:
+            given = self.answers.popleft()
+            given.check()
+            _, request, answer, paths = given
             if self._lost:
                 continue  # nothing is sent any more
             if request["op"] == "checkin":
                 asks, rotates = bool(answer.get("asks")), bool(answer.get("rotates"))
                 self._unanswered.discard(request["group"])
-                self._machine.checked_in(request["group"], asks=asks, rotates=rotates, paths=paths_in(answer))
+                self._machine.checked_in(request["group"], asks=asks, rotates=rotates, paths=paths)
             elif request["op"] == "request":
                 group, index = request["group"], request["index"]
                 if answer.get("group", group) != group or answer.get("index", index) != index:
                     raise ControlError(f"the controller acknowledged {answer} for request {index} of group {group}")
-                slot_window, paths = slot_window_in(answer), paths_in(answer)
+                slot_window = slot_window_in(answer)
                 if slot_window is None:
                     self._comm_engine.acknowledged(group, index, paths, now)
                 else:
@@ -446,7 +400,9 @@ class Agent:
 
     def _slot_began(self, group: str, index: int, slot_window: SlotWindow, paths: tuple[Hop, ...], now: float) -> None:
         assert self._channel is not None
-        if self._channel.is_open(group, index):  # not released between the announcement of the slot and its beginning
+        if self._channel.is_open(
+            self._config.rank, group, index
+        ):  # not released between the announcement of the slot and its beginning
             self._comm_engine.slot_began(group, index, slot_window, paths, now)
 
     # -- actions of the machine ------------------------------------------------------------------------
@@ -465,12 +421,12 @@ class Agent:
         assert self._channel is not None
         if isinstance(message, RequestCircuits | ReleaseCircuits):
             op = "request" if isinstance(message, RequestCircuits) else "release"
-            self._channel.request(op, group=message.group, index=message.index)
+            self._channel.request(op, self._config.rank, group=message.group, index=message.index)
         else:
-            self._channel.notify("moved", **asdict(message))
+            self._channel.notify("moved", self._config.rank, **asdict(message))
 
     def _end_step(self, ended: StepEnded) -> None:
-        self._launcher.report(step=ended.step)
+        self._report(step=ended.step)
         if self._member is not None:
             self._member.end_step(ended.step)
             self._log.due = 0.0  # a member may be killed at once, and the step has ended
@@ -480,7 +436,8 @@ class Agent:
 
     def _finish(self) -> None:
         totals = self._comm_engine.transport.totals()
-        self._log.note("sockets", time.monotonic(), **totals, events=self._log.count)
+        used_s = round(self.processor_s, 6)
+        self._log.note("sockets", time.monotonic(), **totals, processor_s=used_s, events=self._log.count)
         self._log.end_run()
         self._finished = True
 

@@ -79,6 +79,7 @@ class AgentConfig:
     user's script that drives it (``workloads.agent.script``; empty: none). The script then says when a step is over and
     which is the last, up to ``steps``; its tensors move in their real size, whatever the scale. ``script_pause_s``:
     longest wall-clock time in which a rank's script may ask for nothing, as where one evaluates and the others wait.
+    ``agents_per_process``: how many ranks share an agent process (0: as many as use all processors).
     """
 
     rank: int
@@ -96,6 +97,7 @@ class AgentConfig:
     profile_steps: int = 0
     stale_step: int = 0
     outlives_controller: bool = False
+    agents_per_process: int = 0
     incarnation: Incarnation | None = None
     script: str = ""
     script_pause_s: float = 0.0

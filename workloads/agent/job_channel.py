@@ -1,29 +1,73 @@
-"""The agent's end of the controller's job channel: requests out, answers in; only connecting blocks.
+"""The agents' end of the controller's job channel: requests out, answers in; only connecting blocks.
 
 Newline-delimited JSON over a Unix stream socket; each answer carries the ``id`` of its request. A message without
 ``id`` (``alive``, ``moved``) has no answer, unless the controller refuses it.
+
+The ranks of a process share a channel, which counts the members of a group that are ready: a request or release that
+all of them make is one message, with one answer. It goes out with the last of them, or ``HOLD_S`` after the first.
 """
 
 from __future__ import annotations
 
+import math
 import socket
 import threading
 import time
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from railyard.errors import ControlError, PeerLost
-from railyard.protocol import Decoder, encode
+from railyard.protocol import Decoder, Hop, encode, hops_from
+from workloads.program import Group
+from workloads.rank.paths import paths_by_rank
 
 _RETRY_S = 0.05
+HOLD_S = 0.05
+"""How long a request may wait for those of the other members in the process: the controller shows who is missing."""
+
+
+class Answer(NamedTuple):
+    """An answer of the controller to a ``request`` of ``rank``, with those of its paths that are the rank's."""
+
+    rank: int
+    request: dict[str, Any]
+    fields: dict[str, Any]
+    paths: tuple[Hop, ...] = ()
+
+    def check(self) -> None:
+        """Raise ``ControlError`` for a refusal, ``PeerLost`` for one because another rank is gone."""
+        if not self.fields.get("ok"):
+            asked_for = f"{self.request['op']} of group {self.request.get('group')}"
+            kind = PeerLost if self.fields.get("kind") == "PeerLost" else ControlError
+            raise kind(f"the controller refused {asked_for}: {self.fields.get('error', 'no reason given')}")
+
+
+@dataclass
+class Gathering:
+    """Members that make one request: those that wait to be told, with when they asked, and how many have yet to ask."""
+
+    missing: int
+    waiting: list[tuple[int, float]] = field(default_factory=list)
 
 
 class JobChannel:
-    """A connection to the controller of job ``job`` for rank ``rank``. ``notify`` may be called from any thread.
+    """A connection to the controller of job ``job`` for the ``ranks`` of a process; ``groups`` are those of the job.
 
-    ``outlives``: the end of the controller is no error; the channel is then ``lost`` until ``resume``.
+    ``notify`` may be called from any thread. ``outlives``: the end of the controller is no error; the channel, of one
+    rank, is then ``lost`` until ``resume``.
     """
 
-    def __init__(self, path: str, job: str, rank: int, timeout_s: float, *, outlives: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        job: str,
+        ranks: Sequence[int],
+        timeout_s: float,
+        groups: Iterable[Group] = (),
+        *,
+        outlives: bool = False,
+    ) -> None:
         self._path, self._timeout_s = path, timeout_s
         self._outlives = outlives
         self.lost = False
@@ -32,11 +76,19 @@ class JobChannel:
         self._held: set[tuple[str, int]] = set()
         """The requests that are acknowledged and not released."""
         self._job = job
-        self._rank = rank
+        self._ranks = ranks
+        self._members = {group.name: len(frozenset(ranks).intersection(group.members)) for group in groups}
+        """The number of members of each group in this process."""
+        self._gathering: dict[tuple[str, str, int | None], Gathering] = {}
+        """By operation, group and index."""
+        self._rotating: set[str] = set()
+        """Groups whose circuits come in slots: a slot may end with the release of one member."""
         self._next_id = 0
-        self._open: dict[int, dict[str, Any]] = {}
-        self._slot_requests: dict[tuple[str, int], tuple[int, dict[str, Any]]] = {}
+        self._open: dict[int, tuple[list[int], dict[str, Any]]] = {}
+        """The ranks of each request that is not answered."""
+        self._in_slots: dict[int, tuple[list[int], dict[str, Any]]] = {}
         """Requests that are answered once per slot, until they are released."""
+        self._slot_requests: dict[tuple[int, str, int], int] = {}
         self._decoder = Decoder()
         self._out = bytearray()
         self._sending = threading.Lock()
@@ -50,21 +102,47 @@ class JobChannel:
     def wants_to_write(self) -> bool:
         return bool(self._out)
 
-    def request(self, op: str, **fields: Any) -> None:
-        self._open[self._next_id] = {"op": op, **fields}
-        if op == "release":
-            self._slot_requests.pop((fields["group"], fields["index"]), None)
-            self._held.discard((fields["group"], fields["index"]))
-        line = encode(self._next_id, op, job=self._job, rank=self._rank, **fields)
+    @property
+    def due(self) -> float:
+        """When to call ``send_gathered`` (monotonic seconds); infinity if no member waits for others."""
+        return min((each.waiting[0][1] + HOLD_S for each in self._gathering.values() if each.waiting), default=math.inf)
+
+    def send_gathered(self, now: float) -> None:
+        """Send what members have asked for ``HOLD_S`` ago without the others in the process."""
+        for (op, group, index), gathering in self._gathering.items():
+            if gathering.waiting and now >= gathering.waiting[0][1] + HOLD_S:
+                self._ask(gathering, op, {"group": group} | ({} if index is None else {"index": index}))
+
+    def request(self, op: str, rank: int | None = None, **fields: Any) -> None:
+        """Ask for ``op`` of a rank (None: that of a channel with one)."""
+        rank = self._ranks[0] if rank is None else rank
+        group, index = str(fields.get("group", "")), fields.get("index")
+        if op == "release" and index is not None:
+            self._in_slots.pop(self._slot_requests.pop((rank, group, index), -1), None)
+            self._held.discard((group, index))
+        together = 1 if group in self._rotating else self._members.get(group, 1)
+        gathering = self._gathering.setdefault((op, group, index), Gathering(together))
+        gathering.missing -= 1
+        gathering.waiting.append((rank, time.monotonic()))
+        if gathering.missing <= 0:
+            del self._gathering[op, group, index]
+            self._ask(gathering, op, fields)
+
+    def _ask(self, gathering: Gathering, op: str, fields: dict[str, Any]) -> None:
+        *before, (rank, now) = gathering.waiting
+        self._open[self._next_id] = [each for each, _ in gathering.waiting], {"op": op, **fields}
+        gathering.waiting = []
+        more = {"before": [(each, now - at) for each, at in before]} if before else {}
+        line = encode(self._next_id, op, job=self._job, rank=rank, **more, **fields)
         self._next_id += 1
         self._send(line)
 
-    def is_open(self, group: str, index: int) -> bool:
-        """Whether slots may still come as answers to this request of ``group``: it is not released."""
-        return (group, index) in self._slot_requests
+    def is_open(self, rank: int, group: str, index: int) -> bool:
+        """Whether slots may still come as answers to this request of ``rank``: it is not released."""
+        return (rank, group, index) in self._slot_requests
 
-    def notify(self, op: str, **fields: Any) -> None:
-        self._send(encode(None, op, job=self._job, rank=self._rank, **fields))
+    def notify(self, op: str, rank: int, **fields: Any) -> None:
+        self._send(encode(None, op, job=self._job, rank=rank, **fields))
 
     def flush(self) -> None:
         self._send(b"")
@@ -73,7 +151,7 @@ class JobChannel:
         """Connect to the controller that was started in place of the lost one, say what is held, and ask again."""
         self.sock.close()
         self._out.clear()
-        self._decoder, asked = Decoder(), [each for each in self._open.values() if each["op"] == "request"]
+        self._decoder, asked = Decoder(), [each for _, each in self._open.values() if each["op"] == "request"]
         self._open.clear()
         self.sock = _connect(self._path, self._timeout_s)
         self.sock.setblocking(False)
@@ -94,12 +172,8 @@ class JobChannel:
             if not self._outlives:
                 raise ControlError(f"the controller is gone: {error.strerror}") from None
 
-    def receive(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Return the answers that have arrived, each as (request, answer).
-
-        Raises ``ControlError`` for a refusal or a closed channel, ``PeerLost`` for a refusal because another rank is
-        gone.
-        """
+    def receive(self) -> list[Answer]:
+        """Return the answers that have arrived, refusals too; ``ControlError`` for a closed channel."""
         sentence = "the controller closed the job channel"
         try:
             data = self.sock.recv(1 << 16)
@@ -111,36 +185,30 @@ class JobChannel:
             raise ControlError(sentence)
         self.lost = not data
         try:
-            answers = [self._match(answer) for answer in self._decoder.feed(data)]
-            return [pair for pair in answers if pair is not None]
+            return [answer for fields in self._decoder.feed(data) for answer in self._match(fields)]
         except ValueError:
             raise ControlError("the controller sent something that is not JSON on its job channel") from None
 
-    def _match(self, answer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """The request of an answer; None for a slot whose request was released meanwhile."""
-        number = answer.get("id", -1)
-        request = self._open.pop(number, None)
-        if "slot_window" in answer:
-            key = answer["group"], answer["index"]
-            if request is not None:
-                self._slot_requests[key] = number, request
-            elif key not in self._slot_requests:
-                return None
-            return self._slot_requests[key][1], answer
+    def _match(self, fields: dict[str, Any]) -> list[Answer]:
+        """The answer for each rank that asked; none for a slot whose request was released meanwhile."""
+        number = fields.get("id", -1)
+        ranks, request = self._open.pop(number, None) or self._in_slots.get(number) or ([], None)
         if request is None:
-            request = next((asked for key, asked in self._slot_requests.values() if key == number), None)
-        if request is None and number is None:
-            raise ControlError(f"the controller refused a message: {answer.get('error', 'no reason given')}")
-        if request is None:
-            raise ControlError(f"the controller sent an answer that belongs to no request: {str(answer)[:200]}")
-        if not answer.get("ok"):
-            asked_for = f"{request['op']} of group {request.get('group')}"
-            kind = PeerLost if answer.get("kind") == "PeerLost" else ControlError
-            raise kind(f"the controller refused {asked_for}: {answer.get('error', 'no reason given')}")
-        if request["op"] == "request":
+            if "slot_window" in fields:
+                return []
+            if number is None:
+                raise ControlError(f"the controller refused a message: {fields.get('error', 'no reason given')}")
+            raise ControlError(f"the controller sent an answer that belongs to no request: {str(fields)[:200]}")
+        if "slot_window" in fields:
+            self._in_slots[number] = ranks, request
+            self._slot_requests |= {(rank, request["group"], request["index"]): number for rank in ranks}
+        elif fields.get("ok") and request["op"] == "request":
             self._acknowledged[request["group"]] = request["index"]
             self._held.add((request["group"], request["index"]))
-        return request, answer
+        if fields.get("rotates"):
+            self._rotating.add(request["group"])
+        paths = paths_by_rank(hops_from(fields.get("paths", ())))
+        return [Answer(rank, request, fields, tuple(paths.get(rank, ()))) for rank in ranks]
 
     def close(self) -> None:
         self.sock.close()

@@ -1,4 +1,4 @@
-"""Client of the agent launcher: a small warm process that forks one agent per host.
+"""Client of the agent launcher: a small warm process that forks the processes of agents.
 
 Starting a Python with numpy takes a fifth of a second; forking a warm one takes a millisecond. The launcher is a
 process of its own, so agents never inherit open files of the caller; it ends, with its agents, when the caller does::
@@ -127,7 +127,7 @@ class AgentStarter(Protocol):
     """Starts the agents of one machine, and passes on what they report."""
 
     def fork(self, team: int, configs: Sequence[AgentConfig], netns_fds: Sequence[int]) -> None:
-        """Fork one agent per config, each in the network namespace of its descriptor (-1: that of the starter)."""
+        """Start an agent per config, each in the network namespace of its descriptor (-1: that of the starter)."""
 
     def send(self, order: dict[str, Any]) -> None:
         """Send an order about a team."""
@@ -343,7 +343,7 @@ class AgentTeam:
         self._number = number
         self.ranks = tuple(first_steps)
         self.pids: dict[int, int] = {}
-        """Process id by rank, for agents that were started."""
+        """Process id by rank, for agents that were started; several may share one."""
         self.steps: dict[int, int] = dict(first_steps)
         """Number of steps of the job done by each rank, those of earlier incarnations included."""
         self.checksums: dict[int, dict[int, int]] = {rank: {} for rank in first_steps}

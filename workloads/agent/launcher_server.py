@@ -21,12 +21,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
 
-from railyard.errors import AgentError, PeerLost, RailyardError
+from railyard.errors import AgentError, RailyardError
 from railyard.limits import allow_all_open_files
 from railyard.loop import READ, WRITE, Loop
 from railyard.priority import set_priority, wake_in_time
 from railyard.process.start import die_with_parent
-from workloads.agent.agent import Agent
+from topos.kernel.namespaces import enter
+from workloads.agent.agent_loop import AgentLoop, LauncherChannel, by_process
 from workloads.agent.config import AgentConfig, configs_from_json
 from workloads.agent.launcher import FDS_PER_MESSAGE, MESSAGE_BYTES
 from workloads.collectives.catalog import schedule_of
@@ -36,23 +37,25 @@ from workloads.schedule import Schedule
 
 _PR_SET_NAME = 15
 """Sets the name that ``ps`` and ``top`` show."""
-_CLONE_NEWNET = 0x40000000
 _KILL_AFTER_S = 1.0
-_SENTENCE_LENGTH = 5000
-"""Characters of an error of an agent, each of up to 12 bytes of JSON; a report must fit into ``MESSAGE_BYTES``."""
 _NICE = -10
 _libc = ctypes.CDLL(None, use_errno=True)
 
-Act = Callable[[socket.socket], int]
-"""What a forked process does, given its end of the socket to its starter; returns its exit status."""
+Act = Callable[[socket.socket, list[int]], int]
+"""What a forked process does, given its end of the socket to its starter and the namespaces of its ranks (the first of
+which it is in); returns its exit status."""
 
 
 @dataclass(eq=False)
 class AgentProcess:
-    """One agent process. ``partial_line`` holds the bytes of a message that is not complete."""
+    """One agent process; ``ranks`` are those that have not ended.
+
+    ``partial_line`` holds the bytes of a message that is not complete.
+    """
 
     team: int
-    rank: int
+    ranks: list[int]
+    shared: bool
     pid: int
     pidfd: int
     sock: socket.socket
@@ -115,25 +118,30 @@ class LauncherServer:
         elif "launch" in order:
             self._launch(order["launch"], fds[0], order["namespaces"])
         elif "kill" in order:
-            self._kill(order["team"], order["kill"], signal.SIGSTOP if order.get("halt") else signal.SIGKILL)
+            self._kill(order["team"], order["kill"], halt=bool(order.get("halt")))
         else:
             self._forward(order)
         return True
 
     def _forward(self, order: dict[str, Any]) -> None:
-        stop = "stop" in order
-        line = json.dumps({"stop": True} if stop else order["say"]).encode() + b"\n"
         for child in self._children:
             if child.team == order["team"]:
-                with contextlib.suppress(OSError):
-                    child.sock.sendall(line)
-                if stop:
+                self._tell(child, {"stop": True} if "stop" in order else order["say"])
+                if "stop" in order:
                     self._loop.at(time.monotonic() + _KILL_AFTER_S, partial(_kill, child))
 
-    def _kill(self, team: int, rank: int, how: signal.Signals) -> None:
+    def _tell(self, child: AgentProcess, order: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):
+            child.sock.sendall(json.dumps(order).encode() + b"\n")
+
+    def _kill(self, team: int, rank: int, *, halt: bool) -> None:
         for child in self._children:
-            if (child.team, child.rank) == (team, rank):
-                _kill(child, how)
+            if child.team != team or rank not in child.ranks:
+                continue
+            if child.shared:
+                self._tell(child, {"kill": rank, "halt": halt})
+            else:
+                _kill(child, signal.SIGSTOP if halt else signal.SIGKILL)
 
     def _flush(self) -> None:
         with contextlib.suppress(OSError):
@@ -142,8 +150,8 @@ class LauncherServer:
                 self._outgoing.popleft()
         self._loop.watch(self._parent, self._hear, READ | (WRITE if self._outgoing else 0))
 
-    def _report(self, child: AgentProcess, **fields: Any) -> None:
-        self._outgoing.append(json.dumps({"team": child.team, "rank": child.rank, **fields}).encode())
+    def _report(self, child: AgentProcess, rank: int, **fields: Any) -> None:
+        self._outgoing.append(json.dumps({"team": child.team, "rank": rank, **fields}).encode())
 
     # -- agents --------------------------------------------------------------------------------------
 
@@ -153,44 +161,50 @@ class LauncherServer:
             acts = self._acts(file.read())
         gc.collect()
         gc.freeze()
-        for (rank, act), has_namespace in zip(acts, have_namespaces, strict=True):
-            namespace = self._namespaces.pop(0) if has_namespace else -1
-            self._fork(team, rank, act, namespace)
-            if namespace >= 0:
+        for ranks, act in acts:
+            have, have_namespaces = have_namespaces[: len(ranks)], have_namespaces[len(ranks) :]
+            namespaces = [self._namespaces.pop(0) for has_namespace in have if has_namespace]
+            self._fork(team, ranks, act, namespaces)
+            for namespace in namespaces:
                 os.close(namespace)
 
-    def _acts(self, text: bytes) -> list[tuple[int, Act]]:
-        """The ranks of a launch, and what the process of each does; what they share is made here, before any fork."""
+    def _acts(self, text: bytes) -> list[tuple[list[int], Act]]:
+        """What each process of a launch does, with its ranks; what they share is made here, before any fork."""
         configs = configs_from_json(text)
         facts = _warm_up(configs)
-        return [(config.rank, partial(_run_agent, config, facts.of_one(_places(config)))) for config in configs]
+        acts: list[tuple[list[int], Act]] = []
+        for own in by_process(configs, len(os.sched_getaffinity(0))):
+            of_process = facts.of_one(_places(own[0])) if len(own) == 1 else facts
+            acts.append(([config.rank for config in own], partial(_run_agents, own, of_process)))
+        return acts
 
-    def _fork(self, team: int, rank: int, act: Act, namespace: int) -> None:
+    def _fork(self, team: int, ranks: list[int], act: Act, namespaces: list[int]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         launcher = os.getpid()
         pid = os.fork()
         if pid == 0:
-            self._be_child(rank, act, theirs, namespace, launcher)
+            self._be_child(ranks[0], act, theirs, namespaces, launcher)
         theirs.close()
-        child = AgentProcess(team, rank, pid, os.pidfd_open(pid), ours)
+        child = AgentProcess(team, ranks, len(ranks) > 1, pid, os.pidfd_open(pid), ours)
         self._children.append(child)
         self._loop.watch(ours, lambda _: self._read(child))
         self._loop.watch(child, lambda _: self._reap(child))
-        self._report(child, pid=pid)
+        for rank in ranks:
+            self._report(child, rank, pid=pid)
 
-    def _be_child(self, rank: int, act: Act, control: socket.socket, namespace: int, launcher: int) -> NoReturn:
+    def _be_child(self, rank: int, act: Act, control: socket.socket, namespaces: list[int], launcher: int) -> NoReturn:
         status = 1
         try:
             die_with_parent(launcher)
             _libc.prctl(_PR_SET_NAME, f"railyard-{self.short}{rank}".encode(), 0, 0, 0)
-            if namespace >= 0 and _libc.setns(namespace, _CLONE_NEWNET) != 0:
-                raise AgentError(f"rank {rank} cannot enter its host's network: {os.strerror(ctypes.get_errno())}")
-            control = _keep_only(control)
-            status = act(control)
+            if namespaces:
+                enter(namespaces[0])
+            control = _keep_only(control, namespaces)
+            status = act(control, namespaces)
         except BaseException as error:
             with contextlib.suppress(OSError):
                 sentence = f"the {self.child} of rank {rank} failed: {type(error).__name__}: {error}"
-                _send_error(control, sentence, False)
+                LauncherChannel(control).report_error(rank, sentence, consequence=False)
                 status = AgentError.exit_status
         finally:
             os._exit(status)
@@ -206,7 +220,13 @@ class LauncherServer:
             return
         *lines, child.partial_line = (child.partial_line + data).split(b"\n")
         for line in lines:
-            self._report(child, said=json.loads(line))
+            news = json.loads(line)
+            rank = news.pop("rank", child.ranks[0])
+            if "exited" in news:
+                child.ranks.remove(rank)
+                self._report(child, rank, **news)
+            else:
+                self._report(child, rank, said=news)
 
     def _reap(self, child: AgentProcess) -> None:
         while child.sock.fileno() >= 0:  # read its last messages first
@@ -216,7 +236,8 @@ class LauncherServer:
         os.close(child.pidfd)
         child.pidfd = -1
         self._children.remove(child)
-        self._report(child, exited=os.waitstatus_to_exitcode(status))
+        for rank in child.ranks:
+            self._report(child, rank, exited=os.waitstatus_to_exitcode(status))
 
 
 def _kill(child: AgentProcess, how: signal.Signals = signal.SIGKILL) -> None:
@@ -255,33 +276,20 @@ def _places(config: AgentConfig) -> Iterator[tuple[Schedule, int]]:
                 yield schedule_of(program, op), program.groups[op.group].members.index(config.rank)
 
 
-def _run_agent(config: AgentConfig, facts: ScheduleFacts, control: socket.socket) -> int:
-    _raise_priority()
-    try:
-        Agent(config, control, facts).run()
-    except RailyardError as error:
-        _send_error(control, str(error), isinstance(error, PeerLost))
-        return AgentError.exit_status
-    return 0
-
-
-def _send_error(control: socket.socket, sentence: str, consequence: bool) -> None:
-    if len(sentence) > _SENTENCE_LENGTH:
-        sentence = sentence[:_SENTENCE_LENGTH] + "..."
-    control.sendall(json.dumps({"error": sentence, "consequence": consequence}).encode() + b"\n")
-
-
-def _raise_priority() -> None:
-    """Give the agent a high priority: it stands in for hardware and must react at once."""
+def _run_agents(
+    configs: Sequence[AgentConfig], facts: ScheduleFacts, control: socket.socket, namespaces: list[int]
+) -> int:
+    """Run agents with a high priority: they stand in for hardware and must react at once."""
     wake_in_time()
     set_priority(_NICE)
+    return AgentLoop(configs, namespaces, control, facts).run()
 
 
-def _keep_only(control: socket.socket) -> socket.socket:
-    """Close all files but this socket, which gets a low number: ``select`` has room for those below 1024 only."""
+def _keep_only(control: socket.socket, namespaces: Sequence[int]) -> socket.socket:
+    """Close all files but these; the socket gets a low number: ``select`` has room for those below 1024 only."""
     for name in os.listdir("/proc/self/fd"):
         fd = int(name)
-        if fd > 2 and fd != control.fileno():
+        if fd > 2 and fd != control.fileno() and fd not in namespaces:
             with contextlib.suppress(OSError):
                 os.close(fd)
     low = control.dup()

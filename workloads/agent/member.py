@@ -325,7 +325,9 @@ class Member:
         config, incarnation = self._config, self._incarnation
         if channel is not None and incarnation.heartbeat_s > 0:
             self._note("alive", time.monotonic(), incarnation=incarnation.number)
-            self.heartbeat = Heartbeat(lambda n: channel.notify("alive", answers=n), incarnation.heartbeat_s)
+            self.heartbeat = Heartbeat(
+                lambda n: channel.notify("alive", config.rank, answers=n), incarnation.heartbeat_s
+            )
         work: dict[str, Callable[[], object]] = {}
         if incarnation.copy_from is not None:
             work["checkpoint"] = self._fetch
@@ -403,5 +405,7 @@ class Member:
             self._accumulator.end_step(step)
 
     def close(self) -> None:
+        if self.heartbeat is not None:
+            self.heartbeat.stop()
         if self._server is not None:
             self._server.close()

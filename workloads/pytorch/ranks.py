@@ -57,9 +57,9 @@ class ScriptServer(LauncherServer):
 
     child, short = "script", "s"
 
-    def _acts(self, text: bytes) -> list[tuple[int, Act]]:
+    def _acts(self, text: bytes) -> list[tuple[list[int], Act]]:
         launch = from_plain(ScriptLaunch, text, "the ranks of a script")
-        return [(rank.rank, partial(run_rank, launch, rank)) for rank in launch.ranks]
+        return [([rank.rank], partial(run_rank, launch, rank)) for rank in launch.ranks]
 
 
 class Reporter:
@@ -96,7 +96,7 @@ class Reporter:
             time.sleep(3600)
 
 
-def run_rank(launch: ScriptLaunch, rank: ScriptRank, control: socket.socket) -> int:
+def run_rank(launch: ScriptLaunch, rank: ScriptRank, control: socket.socket, _: list[int]) -> int:
     """Run the script as ``rank`` in this process, a fork; returns the status with which it ends."""
     reporter = Reporter(control)
     with open_text(rank.output, "w") as output:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from railyard.protocol import Hop, SlotWindow, hops_from
+from railyard.protocol import Hop, SlotWindow
 from topos.plan import Network
 from workloads.program import Domain, Group
 
@@ -36,8 +36,13 @@ def wired_paths(group: Group, ports_per_gpu: int = 2) -> tuple[Hop, ...]:
     return tuple(Hop(a, out, b, 0) for a, b in zip(members, members[1:] + members[:1], strict=True))
 
 
-def paths_in(answer: Mapping[str, Any]) -> tuple[Hop, ...]:
-    return hops_from(answer.get("paths", ()))
+def paths_by_rank(paths: Iterable[Hop]) -> dict[int, list[Hop]]:
+    """The paths that begin or end at each rank."""
+    own: dict[int, list[Hop]] = {}
+    for path in paths:
+        for rank in {path.rank, path.peer}:
+            own.setdefault(rank, []).append(path)
+    return own
 
 
 def slot_window_in(answer: Mapping[str, Any]) -> SlotWindow | None:

@@ -9,7 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
+from railyard.errors import RailyardError
 from topos.plan import FabricPlan, HostPort, SwitchPlan
+from workloads.agent.agent import Wait
+from workloads.agent.agent_loop import AgentLoop
+from workloads.agent.config import AgentConfig
 from workloads.agent.transport import connection as connections
 from workloads.agent.transport.message import HEADER_BYTES, Header
 
@@ -141,3 +145,21 @@ def until(condition: Callable[[], object], do: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < end, "it did not happen"
         do()
+
+
+def run_agent(config: AgentConfig, control: socket.socket) -> None:
+    """Run the only agent of a process, and raise the error with which it ends."""
+    loop, errors = AgentLoop([config], [], control), list[RailyardError]()
+    (running,) = loop._running.values()
+
+    def watched(course: Wait[None]) -> Wait[None]:
+        try:
+            yield from course
+        except RailyardError as error:
+            errors.append(error)
+            raise
+
+    running.course = watched(running.course)
+    loop.run()
+    for error in errors:
+        raise error

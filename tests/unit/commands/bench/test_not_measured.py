@@ -30,6 +30,7 @@ from commands.main import main
 from measure.live.goodput_host import count
 from railyard.errors import MachineError
 from railyard.timeline import Event, write_events
+from workloads.program import Group
 
 
 class Net:
@@ -141,7 +142,8 @@ def test_a_barrier_without_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     with socket.socket(socket.AF_UNIX) as listener, ThreadPoolExecutor() as pool:
         listener.bind(str(tmp_path / "channel"))
         listener.listen()
-        barriers = pool.submit(circuits.barriers, tmp_path / "channel", 2, 10.0 if answer else 0.2)
+        group = Group("ring", "dp", (0, 1))
+        barriers = pool.submit(circuits.barriers, tmp_path / "channel", group, 10.0 if answer else 0.2)
         calls = [listener.accept()[0] for _ in range(2)]
         calls[0].sendall(answer)
         with pytest.raises(NotMeasured, match=why):

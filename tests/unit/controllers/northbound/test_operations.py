@@ -554,3 +554,27 @@ def test_only_the_user_of_the_controller_says_where_its_events_go() -> None:
         desk.request("record", Caller(trusted=False), point=3)
     assert desk.request("record", point=3, since=1.5)[0]["ok"] and desk.request("record")[0]["ok"]
     assert told == [(3, 1.5, None), (None, 0.0, None)]
+
+
+# ---- members of one process ------------------------------------------------------------------------------------------
+
+
+def test_members_that_ask_together_are_ready_when_each_was(job: Desk) -> None:
+    process = Caller()
+    answers = job.request("request", process, rank=2, group=PAIR, index=0, before=[[0, 0.25]])
+    asked = job.now
+    job.settle()
+    assert [answer["ok"] for answer in answers] == [True], "one answer for both"
+    (ack,) = (note.fields for note in job.notes if note.kind == "ack" and note.fields["group"] == PAIR)
+    assert (ack["asked"], ack["ready"]) == (asked - 0.25, asked)
+    assert job.request("release", process, rank=0, group=PAIR, index=0, before=[[2, 0.1]]) == [OK]
+
+
+def test_a_rank_that_leaves_a_process_is_missed_by_those_that_wait_for_it(job: Desk) -> None:
+    process = Caller()
+    job.request("checkin", process, rank=2, group=PAIR)
+    answers = job.request("request", process, rank=0, group=PAIR, index=0)
+    job.request("leave", Caller(), job="j", rank=2)
+    assert answers == [], "the process of another rank cannot tell that"
+    job.request("leave", process, job="j", rank=2)
+    assert [(answer["ok"], answer["kind"]) for answer in answers] == [(False, "PeerLost")]

@@ -79,3 +79,13 @@ def test_a_connection_cannot_wait_for_a_job_any_number_of_times() -> None:
     pending_replies.watch("j", 0, (other, 1))
     pending_replies.forget(requester)
     pending_replies.watch("j", 0, (requester, 1))
+
+
+def test_members_that_asked_together_get_one_answer() -> None:
+    pending_replies, requester = PendingReplies(lambda job, seen: None), Somebody()
+    pending_replies.wait([(rank, "dp", 0) for rank in range(3)], (requester, 7))
+    pending_replies.wait([(3, "dp", 0)], (requester, 8))
+    for rank in range(4):
+        pending_replies.report(Ack(rank, "dp", 0, PATHS))
+    assert [number for number, _ in said(pending_replies)] == [7, 8]
+    assert not pending_replies.waiting

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents.loopback import LONGEST_WAIT_S, Peer, address, loopback_plan, until, use_loopback
+from agents.loopback import LONGEST_WAIT_S, Peer, address, loopback_plan, run_agent, until, use_loopback
 
 from railyard.errors import AgentError, ControlError, PeerLost, VerifyError
 from railyard.scale import Scale
 from railyard.timeline import Event, read_events
-from workloads.agent.agent import Agent
 from workloads.agent.config import AgentConfig, Incarnation
 from workloads.agent.transport import payload
 from workloads.agent.transport.message import Header
@@ -47,14 +46,13 @@ class Running:
         self.error: BaseException | None = None
         self._sock, theirs = socket.socketpair()
         self._rest = b""
-        self._agent = Agent(config, theirs)
         self._thread = threading.Thread(target=self._run, args=(theirs,), daemon=True)
         self._thread.start()
 
     def _run(self, control: socket.socket) -> None:
         with control:
             try:
-                self._agent.run()
+                run_agent(self.config, control)
             except BaseException as error:
                 self.error = error
 
@@ -91,6 +89,8 @@ class Running:
             assert data, f"it has ended with {self.error} and did not {what}"
             *lines, self._rest = (self._rest + data).split(b"\n")
             said = [json.loads(line) for line in lines]
+            for message in said:
+                assert message.pop("rank") == self.config.rank
             self.said += [message for message in said if "alive" not in message]
             self.answers += [message["alive"] for message in said if "alive" in message]
 

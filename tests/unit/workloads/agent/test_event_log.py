@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agents.loopback import loopback_plan, use_loopback
+from agents.loopback import loopback_plan, run_agent, use_loopback
 
 from railyard.errors import MachineError
 from railyard.scale import Scale
 from railyard.timeline import read_events
-from workloads.agent.agent import Agent, EventLog, LauncherChannel
+from workloads.agent.agent import EventLog
+from workloads.agent.agent_loop import LauncherChannel
 from workloads.agent.config import AgentConfig
 from workloads.program import Compute, Program
 
@@ -92,7 +93,7 @@ def test_an_agent_is_done_when_its_log_is_written_some_time_after_the_step(
             written.append(time.monotonic())
         flush(log)
 
-    def report(channel: LauncherChannel, **fields: Any) -> None:
+    def report(channel: LauncherChannel, rank: int, **fields: Any) -> None:
         told.append((next(iter(fields)), time.monotonic(), file.stat().st_size if file.exists() else 0))
         if "ready" in fields:
             ours.sendall(json.dumps({"go": time.monotonic()}).encode() + b"\n")
@@ -104,7 +105,7 @@ def test_an_agent_is_done_when_its_log_is_written_some_time_after_the_step(
     made = Program("p", ((Compute(0, "work", 0.001),), ()), {})
     config = AgentConfig(0, "job", "native", made, Scale(1.0), loopback_plan(2), str(file), None, steps=1, seed=1)
     with ours, theirs:
-        Agent(config, theirs).run()
+        run_agent(config, theirs)
     times = {what: (at, size) for what, at, size in told}
     (at, size), (end, all_of_it) = times["step"], times["done"]
     assert size == 0 and at + 0.01 <= min(written) and max(written) <= end

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ from typing import Any
 import pytest
 
 from railyard.errors import ControlError, PeerLost
-from workloads.agent.job_channel import JobChannel
+from workloads.agent.job_channel import HOLD_S, JobChannel
+from workloads.program import Group
 
 
 class Controller:
@@ -21,7 +24,7 @@ class Controller:
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(str(path))
         self.listener.listen()
-        self.channel = JobChannel(str(path), "j", 3, 1.0, outlives=outlives)
+        self.channel = JobChannel(str(path), "j", [3], 1.0, outlives=outlives)
         self.sock, _ = self.listener.accept()
 
     def heard(self) -> list[dict[str, Any]]:
@@ -31,7 +34,10 @@ class Controller:
     def say(self, *answers: dict[str, Any]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Answer; what comes out at the agent."""
         self.sock.sendall(b"".join(json.dumps(answer).encode() + b"\n" for answer in answers))
-        return self.channel.receive()
+        received = self.channel.receive()
+        for answer in received:
+            answer.check()
+        return [(answer.request, answer.fields) for answer in received]
 
 
 @pytest.fixture
@@ -72,7 +78,7 @@ def test_what_else_is_asked_meanwhile_is_answered_beside_it(controller: Controll
 
 
 def test_what_is_told_is_not_answered_unless_it_is_refused(controller: Controller) -> None:
-    controller.channel.notify("moved", group="ep", index=0, slot=0, idle=False)
+    controller.channel.notify("moved", 3, group="ep", index=0, slot=0, idle=False)
     (told,) = controller.heard()
     assert told == {"op": "moved", "job": "j", "rank": 3, "group": "ep", "index": 0, "slot": 0, "idle": False}
     with pytest.raises(ControlError, match="refused a message: rank 3 is not a member of group ep"):
@@ -82,9 +88,9 @@ def test_what_is_told_is_not_answered_unless_it_is_refused(controller: Controlle
 def test_a_slot_that_comes_after_the_release_is_nothing(controller: Controller) -> None:
     controller.channel.request("request", group="ep", index=0)
     controller.say(slot(0, 0))
-    assert controller.channel.is_open("ep", 0) and not controller.channel.is_open("ep", 1)
+    assert controller.channel.is_open(3, "ep", 0) and not controller.channel.is_open(3, "ep", 1)
     controller.channel.request("release", group="ep", index=0)
-    assert not controller.channel.is_open("ep", 0), "nor is one that came and has not begun"
+    assert not controller.channel.is_open(3, "ep", 0), "nor is one that came and has not begun"
     assert [request["op"] for request, _ in controller.say(slot(0, 1), {"id": 1, "ok": True})] == ["release"]
     controller.channel.request("request", group="ep", index=1)
     ((request, answer),) = controller.say(slot(0, 2), slot(2, 0, index=1))
@@ -127,7 +133,7 @@ def test_a_channel_that_ends_is_an_error(controller: Controller) -> None:
 
 def test_nobody_answers(tmp_path: Path) -> None:
     with pytest.raises(ControlError, match="the controller does not answer on its job channel"):
-        JobChannel(str(tmp_path / "nowhere"), "j", 0, 0.1)
+        JobChannel(str(tmp_path / "nowhere"), "j", [0], 0.1)
 
 
 def granted(request_id: int, group: str, index: int) -> dict[str, Any]:
@@ -156,8 +162,8 @@ def test_a_rank_that_outlives_its_controller_tells_the_next_one_what_it_has(tmp_
     ]
     assert told[0]["acknowledged"] == {"dp": 0, "pp": 0} and told[0]["held"] == []
     sock.sendall(json.dumps(granted(8, "dp", 1)).encode() + b"\n")
-    ((request, _),) = channel.receive()
-    assert request == {"op": "request", "group": "dp", "index": 1}
+    (answer,) = channel.receive()
+    assert answer.request == {"op": "request", "group": "dp", "index": 1}
     for open_socket in (sock, channel, first.listener):
         open_socket.close()
 
@@ -173,3 +179,53 @@ def test_what_is_held_is_told(tmp_path: Path) -> None:
     assert (told["acknowledged"], told["held"]) == ({"dp": 4}, [["dp", 4]])
     for open_socket in (sock, first.channel, first.listener):
         open_socket.close()
+
+
+# ---- the members of a process ----------------------------------------------------------------------------------------
+
+RING = Group("dp", "dp", (1, 3, 5, 7))
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Controller]:
+    """A channel of ranks 1 and 3."""
+    made = Controller(tmp_path / "channel")
+    made.channel.close()
+    made.sock.close()
+    made.channel = JobChannel(str(tmp_path / "channel"), "j", [1, 3], 1.0, [RING])
+    made.sock, _ = made.listener.accept()
+    yield made
+    for sock in (made.channel, made.sock, made.listener):
+        sock.close()
+
+
+def test_the_last_member_in_the_process_tells_for_all_and_all_are_answered(shared: Controller) -> None:
+    channel = shared.channel
+    channel.request("request", 3, group="dp", index=0)
+    assert channel.due < time.monotonic() + HOLD_S
+    channel.request("request", 1, group="dp", index=0)
+    (asked,) = shared.heard()
+    ((rank, since),) = asked.pop("before")
+    assert asked == {"id": 0, "op": "request", "job": "j", "rank": 1, "group": "dp", "index": 0}
+    assert rank == 3 and 0 <= since < 1 and channel.due == math.inf
+    shared.sock.sendall(json.dumps(granted(0, "dp", 0)).encode() + b"\n")
+    assert [answer.rank for answer in channel.receive()] == [3, 1]
+
+
+def test_a_member_that_is_late_is_told_alone_after_the_others(shared: Controller) -> None:
+    channel = shared.channel
+    channel.request("request", 3, group="dp", index=0)
+    channel.send_gathered(channel.due)
+    channel.request("request", 1, group="dp", index=0)
+    assert [(asked["rank"], asked.get("before")) for asked in shared.heard()] == [(3, None), (1, None)]
+
+
+def test_members_of_a_group_in_slots_are_told_at_once(shared: Controller) -> None:
+    channel = shared.channel
+    for rank in (1, 3):
+        channel.request("checkin", rank, group="dp")
+    shared.say({"id": 0, "ok": True, "rotates": True})
+    shared.heard()
+    channel.request("release", 3, group="dp", index=0)
+    (asked,) = shared.heard()
+    assert asked["rank"] == 3

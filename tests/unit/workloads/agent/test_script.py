@@ -13,12 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agents.loopback import LONGEST_WAIT_S, loopback_plan, until, use_loopback
+from agents.loopback import LONGEST_WAIT_S, loopback_plan, run_agent, until, use_loopback
 
 from railyard.errors import AgentError
 from railyard.scale import Scale
 from railyard.timeline import Event, read_events
-from workloads.agent.agent import Agent
 from workloads.agent.config import AgentConfig, Incarnation
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
 from workloads.pytorch import rail_client
@@ -70,14 +69,14 @@ class Driven:
         self._parent, self._theirs = socket.socketpair()
         self._parent.setblocking(False)
         self._said = b""
-        self._agent = Agent(config, self._theirs)
+        self._config = config
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         with self._theirs:
             try:
-                self._agent.run()
+                run_agent(self._config, self._theirs)
             except BaseException as error:
                 self.error = error
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from railyard.protocol import Hop, SlotWindow
 from workloads.program import Group
-from workloads.rank.paths import Paths, choose_path, keys_at, paths_in, slot_window_in, wired_paths
+from workloads.rank.paths import Paths, choose_path, keys_at, paths_by_rank, slot_window_in, wired_paths
 
 
 @given(st.integers(2, 9))
@@ -105,8 +105,8 @@ def test_an_answer_may_tell_a_slot() -> None:
 
 
 def test_an_answer_tells_paths_as_numbers() -> None:
-    assert paths_in({}) == ()
-    assert paths_in({"paths": [[0, 1, 2, 0], [2, 1, 0, 0]]}) == (Hop(0, 1, 2, 0), Hop(2, 1, 0, 0))
+    there, back = Hop(0, 1, 2, 0), Hop(2, 1, 0, 0)
+    assert paths_by_rank([there, back, Hop(3, 0, 3, 1)]) == {0: [there, back], 2: [there, back], 3: [Hop(3, 0, 3, 1)]}
 
 
 def test_connections_are_called_from_the_side_of_the_rank() -> None:
