@@ -136,7 +136,8 @@ class Agent:
     """Runs the steps of the rank's program up to ``config.steps``.
 
     ``report`` tells the agent launcher. ``connect`` gives the channel to the controller, whose ``answers`` to this rank
-    the owner of the agent enters here. ``facts`` may be shared with the agents of other ranks.
+    the owner of the agent enters here. ``facts`` may be shared with the agents of other ranks. ``enter`` moves the
+    thread into the network of the rank's host, where that has to make a socket or to read a counter.
     """
 
     def __init__(
@@ -145,6 +146,7 @@ class Agent:
         report: Callable[..., None],
         connect: Callable[[], JobChannel],
         facts: ScheduleFacts | None = None,
+        enter: Callable[[], None] = lambda: None,
     ) -> None:
         self._config = config
         self._report = report
@@ -167,6 +169,7 @@ class Agent:
             facts,
             script,
             script.layout if script is not None else None,
+            enter,
         )
         self._machine = self._comm_engine.machine
         self._channel: JobChannel | None = None
@@ -189,7 +192,7 @@ class Agent:
         return self._poller.fileno()
 
     def run(self) -> Wait[None]:
-        """Check in, wait for ``go``, run all steps and wait for ``Stopped``, in the network of the host.
+        """Check in, wait for ``go``, run all steps and wait for ``Stopped``.
 
         Raises the error that ended the run early, after writing the log.
         """

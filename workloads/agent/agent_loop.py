@@ -1,7 +1,8 @@
-"""The loop of an agent process, which runs the agents of its ranks in turn, each in the network of its host.
+"""The loop of an agent process, which runs the agents of its ranks in turn.
 
-A process for each rank would leave most of a processor to the changes from one to the other. All share a channel to the
-controller, a socket to the agent launcher and the heartbeats; failures of a rank stay its own.
+A process for each rank would leave much of a processor to the changes from one to the other. All share a channel to the
+controller, a socket to the agent launcher and the heartbeats; failures of a rank stay its own. Sockets belong to the
+network of the rank's host, into which the thread moves to make them.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class LauncherChannel:
 
 @dataclass(eq=False)
 class Running:
-    """An agent under way: its ``course``, its host's network, and the time at which it goes on at the latest.
+    """An agent under way: its ``course``, and the time at which it goes on at the latest.
 
     ``exact``: to the microsecond.
     """
@@ -78,7 +79,6 @@ class Running:
     rank: int
     agent: Agent
     course: Wait[None]
-    network: int
     due: float = 0.0
     exact: bool = False
 
@@ -115,8 +115,9 @@ class AgentLoop:
         self._used_s = 0.0
         self._status = 0
         for config, network in zip(configs, networks or [-1] * len(configs), strict=True):
-            agent = Agent(config, partial(self._launcher.report, config.rank), self._connect, facts)
-            self._running[config.rank] = running = Running(config.rank, agent, agent.run(), network)
+            report, move = partial(self._launcher.report, config.rank), partial(self._enter, network)
+            agent = Agent(config, report, self._connect, facts, move)
+            self._running[config.rank] = running = Running(config.rank, agent, agent.run())
             self._poller.watch(running, READ)
             self._remember(running)
 
@@ -137,6 +138,11 @@ class AgentLoop:
                 self._channel.close()
             self._poller.close()
         return self._status
+
+    def _enter(self, network: int) -> None:
+        if network != self._network:
+            enter(network)
+            self._network = network
 
     def _connect(self) -> JobChannel:
         """The channel to the controller that all ranks share; ``ControlError`` for all if that does not answer."""
@@ -200,9 +206,6 @@ class AgentLoop:
         if running.rank not in self._running or (running.rank in self._halted and error is None):
             return
         try:
-            if running.network != self._network:
-                enter(running.network)
-                self._network = running.network
             at, about = next(running.course) if error is None else running.course.throw(error)
         except (StopIteration, Stopped):
             self._end(running, 0)

@@ -332,7 +332,7 @@ class CommEngine:
     ``done`` is called with each one that is done, ``perform`` with actions of the machine that move no bytes, ``note``
     with events of the sockets. ``buffered`` is called before ``done`` for a send of an eager program that the kernel
     has taken: operations that wait for the send may start. ``values`` and ``layout`` come from the script of the rank
-    (None: the values are made up).
+    (None: the values are made up). ``enter`` moves the thread into the rank's network.
     """
 
     def __init__(
@@ -345,14 +345,16 @@ class CommEngine:
         facts: ScheduleFacts | None = None,
         values: Values | None = None,
         layout: Callable[[InFlight], Layout] | None = None,
+        enter: Callable[[], None] = lambda: None,
     ) -> None:
         self._config = config
+        self._peer_timeout_s = config.peer_timeout_s
         self._done = done
         self._buffered = buffered
         self._perform = perform
         self.values = values or Values(config)
         self.machine = _machine(config, self.values, layout, facts)
-        self.transport = Transport(config.plan, config.rank, self)
+        self.transport = Transport(config.plan, config.rank, self, enter)
         self._slot_connections = SlotConnections(note)
         self._matcher = ReceiveMatcher(config, self.machine)
         self._began: dict[PeerKey, float] = {}
@@ -562,7 +564,7 @@ class CommEngine:
 
     def check_progress(self, now: float) -> None:
         """Raise ``PeerLost`` if no byte moved for too long, ``ControlError`` if an acknowledgement is overdue."""
-        limit = self._config.peer_timeout_s
+        limit = self._peer_timeout_s
         self.machine.check_waits(now, limit)
         for in_flight in self.machine.under_way:
             opened = (self.transport.find(path) for path in in_flight.paths)

@@ -94,7 +94,8 @@ class PeerConnection:
 
     ``left_port`` returns the number of bytes that have left the port, where something depends on that
     (``workloads.agent.transport.pacing``). ``clock`` returns the current time, where ``now`` of a caller on a busy
-    machine may be some milliseconds old. ``activity`` is told of messages to send and of events to wait for.
+    machine may be some milliseconds old. ``activity`` is told of messages to send and of events to wait for. ``enter``
+    moves the thread into the host's network.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class PeerConnection:
         left_port: Callable[[], int] | None = None,
         clock: Callable[[], float] | None = None,
         activity: Activity[PeerConnection] | None = None,
+        enter: Callable[[], None] = lambda: None,
     ) -> None:
         self.sock = sock
         self.key = key
@@ -125,6 +127,7 @@ class PeerConnection:
         """Whether the kernel takes no more bytes at present."""
         self._left_port = left_port
         self._clock = clock
+        self._enter = enter
         self._activity = activity or Activity()
         self._activity.changed[self] = None
         ask_for_times(sock)
@@ -222,11 +225,13 @@ class PeerConnection:
             window, self._bucket, self._share, self._data_left if self._left_port else None, again
         )
         if again:
+            self._enter()
             revive(self.sock)
 
     def _data_left(self) -> int:
         """Bytes that have left the port, without those of bare acknowledgements of this connection."""
         assert self._left_port is not None
+        self._enter()
         return self._left_port() - segments_without_data(self.sock) * _BARE_BYTES
 
     def _room(self, now: float, message: Outgoing) -> int | None:
@@ -430,10 +435,11 @@ _DOMAIN_OF_NETWORK: dict[Network, Domain] = {network: domain for domain, network
 
 
 class Transport:
-    """All sockets of one rank, made inside the rank's network namespace."""
+    """All sockets of one rank, made inside the rank's network namespace, into which ``enter`` moves the thread."""
 
-    def __init__(self, plan: FabricPlan, rank: int, inbox: Inbox) -> None:
+    def __init__(self, plan: FabricPlan, rank: int, inbox: Inbox, enter: Callable[[], None] = lambda: None) -> None:
         self._rank = rank
+        self._enter = enter
         self._inbox = inbox
         self._plan = plan
         self._ports: dict[tuple[Domain, int], HostPort] = {}
@@ -463,6 +469,7 @@ class Transport:
 
     def listen(self) -> None:
         """Open a listener on every port; ``AgentError`` names the port on which that fails."""
+        self._enter()
         for place, port in self._ports.items():
             sock = new_socket(port.interface)
             try:
@@ -526,6 +533,7 @@ class Transport:
                 f"rank {self._rank} was given a path from its port {lane} to port {peer_lane} of rank {peer} on the "
                 f"{domain} network, which this fabric does not have"
             )
+        self._enter()
         sock = new_socket(port.interface)
         try:
             sock.bind((address_of(port), 0))
@@ -553,6 +561,7 @@ class Transport:
             left_port=lambda: round(left_port(interface) * counted),
             clock=time.monotonic,
             activity=self.activity,
+            enter=self._enter,
         )
 
     def accept(self, listener: socket.socket, now: float) -> list[PeerConnection]:
