@@ -13,8 +13,8 @@ from experiments.job_point import Fabric, JobPoint
 from experiments.rails.settings import MODES, OWN_POLICY, Mode, RailSettings
 from experiments.rails.traffic import traffic_of
 from experiments.settings import PacketSettings
-from measure.live.calibration import Calibration, default_calibration
-from measure.live.scale_choice import ScaleNeeds, pick_scale
+from measure.live.calibration import NEVER, Calibration, default_calibration
+from measure.live.scale_choice import ScaleNeeds, check_carried, pick_scale
 from railyard.errors import ConfigError
 from railyard.scale import Floors, Scale, goodput_bytes_per_s
 from topos.options import MOST_MBPS
@@ -267,9 +267,14 @@ def resolve_scale(settings: RailSettings, workload: Workload, calibration: Calib
 
 
 def scale_for(settings: PacketSettings, needs: ScaleNeeds, machine: Calibration) -> Scale:
-    """The scale of ``settings``, or with rate ``auto`` the best for ``needs`` on ``machine`` (``pick_scale``)."""
+    """The scale of ``settings``, or with rate ``auto`` the best for ``needs`` on ``machine`` (``pick_scale``).
+
+    ``ConfigError`` for a rate that this machine was seen not to carry.
+    """
     if settings.scale.rate != "auto":
-        return settings.scale.scale()
+        scale = settings.scale.scale()
+        check_carried(needs, machine.of(settings.datapath), scale, measured=machine.measured_at != NEVER)
+        return scale
     time = settings.scale.time if "time" in settings.scale.model_fields_set else None
     return pick_scale(needs, machine.floors(settings.datapath), machine.of(settings.datapath), time)
 

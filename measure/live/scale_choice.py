@@ -81,6 +81,19 @@ def pick_scale(needs: ScaleNeeds, floors: Floors, capacity: Capacity, time: floa
     return min(fitting, key=order)
 
 
+def check_carried(needs: ScaleNeeds, capacity: Capacity, scale: Scale, *, measured: bool) -> None:
+    """Raise ``ConfigError`` if all links together are faster than what this machine was ``measured`` to carry."""
+    load = needs.ports * scale.emulated_mbps(needs.real_gbps)
+    if measured and capacity.aggregate_limited and load > capacity.aggregate_mbps:
+        works = _tidy_rate(capacity.aggregate_mbps / needs.ports / (needs.real_gbps * 1000))
+        raise ConfigError(
+            f"{needs.ports} links of {scale.emulated_mbps(needs.real_gbps):.3g} Mb/s are {load / 1e3:.3g} Gb/s, and "
+            f"this machine carries {capacity.aggregate_mbps / 1e3:.3g} Gb/s (railyard calibrate); use --rate "
+            f"1/{1 / works:.0f} or leave it away",
+            key="scale.rate",
+        )
+
+
 def _at_rate(needs: ScaleNeeds, floors: Floors, capacity: Capacity, rate: float, time: float | None) -> Scale:
     """The scale with ``rate``; ``ConfigError`` if its transfers would be too small with any time."""
     least = floors.packets_per_transfer * (needs.mtu_bytes - TCP_IP_HEADER_BYTES)

@@ -13,6 +13,7 @@ from measure.live.scale_choice import (
     MOST_TIME,
     TARGET_ERROR,
     ScaleNeeds,
+    check_carried,
     expected_error,
     pick_scale,
 )
@@ -166,3 +167,16 @@ def test_the_cost_of_the_next_higher_load_and_the_nearest_number_of_ranks_counts
 
 def test_defaults_exist_for_every_datapath() -> None:
     assert {default_calibration().of(name).aggregate_mbps for name in ("bpf", "ovs")} == {4000.0, 6000.0}
+
+
+def test_a_rate_at_which_all_links_are_more_than_was_measured_is_refused_with_one_that_is_not() -> None:
+    capacity = carrying(4000)
+    check_carried(needs(512, 12.5), capacity, Scale(1 / 2000), measured=True)
+    check_carried(needs(512, 12.5), capacity, Scale(1 / 250), measured=False)
+    with pytest.raises(ConfigError) as refused:
+        check_carried(needs(512, 12.5), capacity, Scale(1 / 250), measured=True)
+    assert str(refused.value) == (
+        "scale.rate: 512 links of 50 Mb/s are 25.6 Gb/s, and this machine carries 4 Gb/s (railyard calibrate); use "
+        "--rate 1/1600 or leave it away"
+    )
+    check_carried(needs(512, 12.5), capacity, Scale(1 / 1600), measured=True)
