@@ -32,7 +32,7 @@ from railyard.protocol import encode
 from railyard.scale import Scale
 from railyard.timeline import Event
 from workloads.agent.config import AgentConfig
-from workloads.agent.job_channel import Answer
+from workloads.agent.job_channel import ChannelAnswer
 from workloads.agent.launcher import AgentLauncher, AgentTeam
 
 TICK_S = 0.05
@@ -118,12 +118,12 @@ class Channel:
     def wake(self) -> None:
         os.eventfd_write(self._fd, 1)
 
-    def receive(self) -> list[Answer]:
+    def receive(self) -> list[ChannelAnswer]:
         if self._rack.controller.gone:
             raise ControlError("the controller closed the job channel")
         os.eventfd_read(self._fd)
         answers, self._answers = self._answers, []
-        return [Answer(self.rank, {"op": "watch"}, answer) for answer in answers]
+        return [ChannelAnswer(self.rank, {"op": "watch"}, answer) for answer in answers]
 
     def fileno(self) -> int:
         return self._fd

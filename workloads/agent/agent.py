@@ -28,7 +28,7 @@ from railyard.ownership import naming, open_binary
 from railyard.protocol import Hop, SlotWindow
 from railyard.timeline import Event
 from workloads.agent.config import AgentConfig
-from workloads.agent.job_channel import Answer, JobChannel
+from workloads.agent.job_channel import ChannelAnswer, JobChannel
 from workloads.agent.member import Member
 from workloads.agent.script import Script
 from workloads.agent.transport.comm_engine import CommEngine
@@ -151,7 +151,7 @@ class Agent:
         self._config = config
         self._report = report
         self._connect = connect
-        self.answers: deque[Answer] = deque()
+        self.answers: deque[ChannelAnswer] = deque()
         self.go_at = math.inf
         """Start of the first step in monotonic seconds; infinity: not known yet."""
         self.processor_s = 0.0

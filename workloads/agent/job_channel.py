@@ -27,7 +27,7 @@ HOLD_S = 0.05
 """How long a request may wait for those of the other members in the process: the controller shows who is missing."""
 
 
-class Answer(NamedTuple):
+class ChannelAnswer(NamedTuple):
     """An answer of the controller to a ``request`` of ``rank``, with those of its paths that are the rank's."""
 
     rank: int
@@ -172,7 +172,7 @@ class JobChannel:
             if not self._outlives:
                 raise ControlError(f"the controller is gone: {error.strerror}") from None
 
-    def receive(self) -> list[Answer]:
+    def receive(self) -> list[ChannelAnswer]:
         """Return the answers that have arrived, refusals too; ``ControlError`` for a closed channel."""
         sentence = "the controller closed the job channel"
         try:
@@ -189,7 +189,7 @@ class JobChannel:
         except ValueError:
             raise ControlError("the controller sent something that is not JSON on its job channel") from None
 
-    def _match(self, fields: dict[str, Any]) -> list[Answer]:
+    def _match(self, fields: dict[str, Any]) -> list[ChannelAnswer]:
         """The answer for each rank that asked; none for a slot whose request was released meanwhile."""
         number = fields.get("id", -1)
         ranks, request = self._open.pop(number, None) or self._in_slots.get(number) or ([], None)
@@ -208,7 +208,7 @@ class JobChannel:
         if fields.get("rotates"):
             self._rotating.add(request["group"])
         paths = paths_by_rank(hops_from(fields.get("paths", ())))
-        return [Answer(rank, request, fields, tuple(paths.get(rank, ()))) for rank in ranks]
+        return [ChannelAnswer(rank, request, fields, tuple(paths.get(rank, ()))) for rank in ranks]
 
     def close(self) -> None:
         self.sock.close()

@@ -169,7 +169,7 @@ class LauncherServer:
                 os.close(namespace)
 
     def _acts(self, text: bytes) -> list[tuple[list[int], Act]]:
-        """What each process of a launch does, with its ranks; what they share is made here, before any fork."""
+        """The ranks of each process of a launch, and its act; what processes share is made here, before any fork."""
         configs = configs_from_json(text)
         facts = _warm_up(configs)
         acts: list[tuple[list[int], Act]] = []
