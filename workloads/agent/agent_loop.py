@@ -182,6 +182,7 @@ class AgentLoop:
         while self._times and self._times[0][0] <= now < began + _LONGEST_TURN_S:
             moment, _, running = heapq.heappop(self._times)
             if moment == running.due:
+                running.due = math.inf
                 self._go_on(running)
             now = time.monotonic()
         if self._channel is not None and self._channel.due <= now:

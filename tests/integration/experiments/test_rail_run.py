@@ -130,9 +130,8 @@ def test_a_process_that_disturbs_a_point_is_named_with_its_share_and_without_its
 @pytest.mark.beside
 def test_an_agent_that_dies_ends_the_run_and_keeps_what_was_measured(tmp_path: Path) -> None:
     out = tmp_path / "results"
-    process = start(
-        SCRIPT, "--workload", "smoke", "--modes", "on-demand", "--delays", "0", "--steps", "50", "--out", str(out)
-    )
+    options = ("--workload", "smoke", "--modes", "on-demand", "--delays", "0", "--steps", "50", "--out", str(out))
+    process = start(SCRIPT, *options, "--agents-per-process", "1")
     agent = wait_for_agents(process, rank=3)
     wait_for_step(process, out)
     os.kill(agent, signal.SIGKILL)

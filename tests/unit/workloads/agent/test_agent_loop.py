@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import socket
 import threading
 import time
@@ -16,6 +17,7 @@ from agents.loopback import LONGEST_WAIT_S, loopback_plan, use_loopback
 from railyard.errors import AgentError
 from railyard.scale import Scale
 from railyard.timeline import read_events
+from workloads.agent.agent import Wait
 from workloads.agent.agent_loop import KILLED, AgentLoop, by_process
 from workloads.agent.config import AgentConfig, AgentMode, Incarnation
 from workloads.program import Collective, Compute, Group, Program
@@ -208,3 +210,25 @@ def test_ranks_share_as_many_processes_as_there_are_processors(
     ranks: int, fields: dict[str, Any], sizes: list[int]
 ) -> None:
     assert [len(own) for own in by_process(configs(ranks, **fields), 2)] == sizes
+
+
+def test_an_agent_that_is_due_at_the_same_time_again_goes_on_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_loopback(monkeypatch)
+    ours, theirs = socket.socketpair()
+    turns = 0
+
+    def course(due: float) -> Wait[None]:
+        nonlocal turns
+        for _ in range(3):
+            yield due, math.inf
+            turns += 1
+
+    with ours, theirs:
+        loop = AgentLoop(configs(1), [], theirs)
+        (running,) = loop._running.values()
+        running.course = course(time.monotonic())
+        hangs = threading.Timer(LONGEST_WAIT_S, lambda: ours.shutdown(socket.SHUT_RDWR))
+        hangs.start()
+        assert loop.run() == 0
+        hangs.cancel()
+    assert turns == 3
