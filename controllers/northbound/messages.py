@@ -8,13 +8,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from controllers.circuits.ocs import UpdateMode
 from controllers.engine.jobs import Job
 from railyard.errors import ConfigError, shortened
 from railyard.protocol import from_json
-from railyard.validation import Name, Whole, config_error
+from railyard.validation import Name, Seconds, Whole, config_error
 
 LONGEST_REWIRING_S = 600.0
 RewireDelay = Annotated[float, Field(ge=0, le=LONGEST_REWIRING_S)]
@@ -106,14 +115,24 @@ class AgentRequest(Request):
 class MembersRequest(AgentRequest):
     """A request that members in one process make together; ``rank`` is the last of them, and they share the answer.
 
-    ``before``: the others in the order in which they asked, each with the seconds since then.
+    ``before``: the others in the order in which they asked, each with the seconds since then; ``since`` is that of
+    ``rank``.
     """
 
-    before: tuple[tuple[Whole, Annotated[float, Field(ge=0)]], ...] = ()
+    before: tuple[tuple[Whole, Seconds], ...] = ()
+    since: Seconds = 0.0
+
+    @field_validator("before")
+    @classmethod
+    def _differ(cls, value: tuple[tuple[int, float], ...], info: ValidationInfo) -> tuple[tuple[int, float], ...]:
+        ranks = [*(rank for rank, _ in value), info.data.get("rank")]
+        if len(set(ranks)) < len(ranks):
+            raise ValueError("must name each rank once, and not rank itself")
+        return value
 
     def ranks(self, now: float) -> list[tuple[int, float]]:
         """All ranks that ask, each with the time at which it did."""
-        return [*((rank, now - since) for rank, since in self.before), (self.rank, now)]
+        return [(rank, now - since) for rank, since in (*self.before, (self.rank, self.since))]
 
 
 class Resume(Request):

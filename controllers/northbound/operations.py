@@ -14,7 +14,7 @@ from controllers.engine.actions import Action, Note
 from controllers.engine.engine import Engine
 from controllers.mesh.switch import STATES, PipSwitch
 from controllers.northbound import messages
-from controllers.northbound.pending_replies import PendingReplies, PendingReply, Requester, success
+from controllers.northbound.pending_replies import PendingReplies, PendingReply, Requester, failure, success
 from controllers.openflow.datapaths import Datapaths
 from controllers.policies.catalog import POLICIES, load_policy
 from railyard.errors import CircuitError, ConfigError, ControlError
@@ -177,11 +177,20 @@ class Operations:
         now: float,
         take: Callable[..., list[Action]],
     ) -> Iterable[Action]:
-        """Have the engine ``take`` a request of each of its ranks, which the answer to one of them answers."""
+        """Have the engine ``take`` a request of each of its ranks, which the answer to one of them answers.
+
+        If it refuses one, what it does for those before is done nevertheless, and all are answered so.
+        """
         self.sessions.check_current(reply_to[0], request.rank)
         actions: list[Action] = []
-        for rank, asked in request.ranks(now):
-            actions += take(rank, request.group, now=asked)
+        for number, (rank, asked) in enumerate(request.ranks(now)):
+            try:
+                actions += take(rank, request.group, now=asked)
+            except ControlError as error:
+                if not number:
+                    raise
+                self.pending_replies.reply(reply_to, failure(error))
+                return actions
             self.sessions.add(reply_to[0], rank)
         self.pending_replies.wait([(rank, request.group, index) for rank, _ in request.ranks(now)], reply_to)
         return actions

@@ -69,7 +69,7 @@ class PendingReplies:
         self.answers: list[tuple[PendingReply, bytes]] = []
         self.waiting: dict[Waiting, PendingReply] = {}
         self._together: dict[Waiting, list[Waiting]] = {}
-        """Those that one answer answers, by the first and by the others."""
+        """The keys that one answer answers, by each of them."""
         self.registrations: dict[str, PendingReply] = {}
         self._watchers: dict[str, list[tuple[int, PendingReply]]] = {}
         self._changes_since = changes_since
@@ -80,16 +80,15 @@ class PendingReplies:
         if reply_to is not None:
             self.answers.append((reply_to, answer))
 
-    def wait(self, ranks: list[Waiting], reply_to: PendingReply) -> None:
-        """Have one answer wait for the first of ``ranks`` that gets one."""
-        self.waiting |= dict.fromkeys(ranks, reply_to)
-        if len(ranks) > 1:
-            self._together |= dict.fromkeys(ranks, ranks)
+    def wait(self, keys: list[Waiting], reply_to: PendingReply) -> None:
+        """Have ``reply_to`` wait for the first of ``keys`` that gets an answer."""
+        self.waiting |= dict.fromkeys(keys, reply_to)
+        self._together |= dict.fromkeys(keys, keys)
 
-    def take(self, rank: Waiting) -> PendingReply | None:
-        """The reply that waits for a rank, which no rank waits for any more; None if there is none."""
-        reply_to = self.waiting.pop(rank, None)
-        for other in self._together.pop(rank, ()):
+    def take(self, key: Waiting) -> PendingReply | None:
+        """The reply that waits for a key, and for no other of its keys any more; None if there is none."""
+        reply_to = self.waiting.pop(key, None)
+        for other in self._together.pop(key, ()):
             self._together.pop(other, None)
             self.waiting.pop(other, None)
         return reply_to
@@ -107,6 +106,7 @@ class PendingReplies:
 
     def forget(self, requester: Requester) -> None:
         self.waiting = {key: reply_to for key, reply_to in self.waiting.items() if reply_to[0] is not requester}
+        self._together = {key: keys for key, keys in self._together.items() if key in self.waiting}
         self.registrations = {
             job: reply_to for job, reply_to in self.registrations.items() if reply_to[0] is not requester
         }

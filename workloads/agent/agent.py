@@ -119,11 +119,9 @@ class Stopped(Exception):
     """The agent launcher told this agent to stop, or is gone."""
 
 
-Wait = Generator[tuple[float, float], None, R]
-"""What an agent does until it has to wait: for its descriptors (``Agent.fileno``), its answers, or a time.
-
-The time (monotonic seconds) is the first, to the microsecond, or the second, up to a millisecond later.
-"""
+Wait = Generator[float, None, R]
+"""What an agent does until it has to wait: for its descriptors (``Agent.fileno``), its answers, or a time (monotonic
+seconds, to the microsecond)."""
 
 
 _CHECK_S = 1.0
@@ -282,11 +280,11 @@ class Agent:
         while time.monotonic() < end or self._finished:
             self._serve_job()
             assert self._member is not None
-            yield from self._sleep(min(self._member.next_event(), self._log.due), min(end, time.monotonic() + _CHECK_S))
+            yield from self._sleep(min(self._member.next_event(), self._log.due, end, time.monotonic() + _CHECK_S))
         raise lost
 
-    def _sleep(self, at: float, about: float = math.inf) -> Wait[list[tuple[Any, int]]]:
-        """Wait for an event or a time (``Wait``), and process answers of the controller and what a script asks for.
+    def _sleep(self, at: float) -> Wait[list[tuple[Any, int]]]:
+        """Wait for an event or a time, and process answers of the controller and what a script asks for.
 
         Returns the other events with their owners.
         """
@@ -299,7 +297,7 @@ class Agent:
             self._poller.watch(script.channel, 0 if script.gone else READ)
         if heartbeat is not None:
             self._poller.watch(heartbeat, READ)
-        yield at, about
+        yield at
         if self.answers:
             self._take_answers(time.monotonic())
         ready = self._poller.ready()
@@ -313,7 +311,7 @@ class Agent:
     def _wait(self) -> Wait[None]:
         engine = self._comm_engine
         engine.watch_changed(self._poller)
-        ready = yield from self._sleep(self._next_event(), self._next_check if self._machine.waits else math.inf)
+        ready = yield from self._sleep(min(self._next_event(), self._next_check if self._machine.waits else math.inf))
         now = time.monotonic()
         for owner, events in ready:
             if isinstance(owner, PeerConnection):

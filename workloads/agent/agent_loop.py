@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from railyard.errors import AgentError, ControlError, PeerLost, RailyardError
@@ -71,16 +72,12 @@ class LauncherChannel:
 
 @dataclass(eq=False)
 class Running:
-    """An agent under way: its ``course``, and the time at which it goes on at the latest.
-
-    ``exact``: to the microsecond.
-    """
+    """An agent under way: its ``course``, and the time at which it goes on at the latest."""
 
     rank: int
     agent: Agent
     course: Wait[None]
     due: float = 0.0
-    exact: bool = False
 
     def fileno(self) -> int:
         return self.agent.fileno()
@@ -122,7 +119,7 @@ class AgentLoop:
             self._remember(running)
 
     def run(self) -> int:
-        """Run the agents to their ends; the exit status of the last one that failed, or 0."""
+        """Run the agents to their ends; the exit status of the last one."""
         first = self._configs[0]
         heartbeat = None if first.incarnation is not None else Heartbeat(self._beat, first.heartbeat_s)
         if heartbeat is not None:
@@ -168,7 +165,7 @@ class AgentLoop:
 
     def _turn(self, heartbeat: Heartbeat | None) -> None:
         """Wait for something to do, and let the agents go on that it is for."""
-        for owner, events in self._poller.wait(*self._until()):
+        for owner, events in self._poller.wait(self._until()):
             if isinstance(owner, Running):
                 self._go_on(owner)
             elif owner is self._launcher:
@@ -178,36 +175,44 @@ class AgentLoop:
                 heartbeat.answer()
             elif owner is self._channel:
                 self._exchange(events)
-        now = began = time.monotonic()
-        while self._times and self._times[0][0] <= now < began + _LONGEST_TURN_S:
+        now = time.monotonic()
+        for running in self._take_due(now):
+            if time.monotonic() < now + _LONGEST_TURN_S:
+                self._go_on(running)
+            else:
+                running.due = now
+                self._remember(running)
+        if self._channel is not None and self._channel.due <= now:
+            with self._failing():
+                self._channel.send_gathered(now)
+
+    def _take_due(self, now: float) -> list[Running]:
+        """The agents that are due, each once: one that always has something to do must not keep others waiting."""
+        due = []
+        while self._times and self._times[0][0] <= now:
             moment, _, running = heapq.heappop(self._times)
             if moment == running.due:
                 running.due = math.inf
-                self._go_on(running)
-            now = time.monotonic()
-        if self._channel is not None and self._channel.due <= now:
-            self._channel.send_gathered(now)
+                due.append(running)
+        return due
 
-    def _until(self) -> tuple[float, float]:
-        """When the next turn begins at the latest, as for ``Poller.wait``."""
+    def _until(self) -> float:
+        """When the next turn begins at the latest."""
         while self._times and self._times[0][0] != self._times[0][2].due:
             heapq.heappop(self._times)
-        at = about = math.inf
-        if self._times:
-            moment, _, running = self._times[0]
-            at, about = (moment, math.inf) if running.exact else (math.inf, moment)
+        at = self._times[0][0] if self._times else math.inf
         channel = self._channel
         if channel is not None:
             self._poller.watch(channel, 0 if channel.lost else READ | WRITE if channel.wants_to_write else READ)
-            about = min(about, channel.due)
-        return at, about
+            at = min(at, channel.due)
+        return at
 
     def _go_on(self, running: Running, error: BaseException | None = None) -> None:
         """Let an agent go on until it waits, or (``error``) end with that."""
         if running.rank not in self._running or (running.rank in self._halted and error is None):
             return
         try:
-            at, about = next(running.course) if error is None else running.course.throw(error)
+            due = next(running.course) if error is None else running.course.throw(error)
         except (StopIteration, Stopped):
             self._end(running, 0)
         except RailyardError as failure:
@@ -218,7 +223,6 @@ class AgentLoop:
             self._launcher.report_error(running.rank, sentence, consequence=False)
             self._end(running, AgentError.exit_status)
         else:
-            due, running.exact = min(at, about), at <= about
             if due != running.due:
                 running.due = due
                 self._remember(running)
@@ -231,16 +235,17 @@ class AgentLoop:
             heapq.heappush(self._times, (running.due, next(self._tie), running))
 
     def _end(self, running: Running, status: int) -> None:
-        """Forget an agent that has ended; that of the last one is told by the end of the process."""
+        """Forget an agent that has ended; the end of the only one of a process is told by that of the process."""
         running.due = math.inf
         self._poller.forget(running)
         del self._running[running.rank]
-        self._status = max(status, self._status)
-        if self._running:
+        self._status = max(0, status)
+        if len(self._configs) > 1:
             self._launcher.report(running.rank, exited=status)
-            if self._channel is not None and status:
-                with contextlib.suppress(RailyardError):  # the others meet it
-                    self._channel.notify("leave", running.rank)
+        if self._running and self._channel is not None and status:
+            with contextlib.suppress(RailyardError):  # the others meet it
+                self._channel.send_gathered(math.inf)  # it may have asked with others
+                self._channel.notify("leave", running.rank)
 
     # -- what comes from outside ---------------------------------------------------------------------
 
@@ -304,5 +309,7 @@ def by_process(configs: Sequence[AgentConfig], processors: int) -> Iterable[Sequ
     """
     for config in configs[:1]:
         alone = config.incarnation is not None or config.script or config.real_payload or config.outlives_controller
-        most = 1 if alone else config.agents_per_process or math.ceil(len(configs) / processors)
-        yield from (configs[start : start + most] for start in range(0, len(configs), most))
+        most = 1 if alone else config.agents_per_process
+        count = math.ceil(len(configs) / most) if most else min(len(configs), processors)
+        bounds = [number * len(configs) // count for number in range(count + 1)]
+        yield from (configs[first:end] for first, end in pairwise(bounds))

@@ -129,10 +129,13 @@ class JobChannel:
             self._ask(gathering, op, fields)
 
     def _ask(self, gathering: Gathering, op: str, fields: dict[str, Any]) -> None:
-        *before, (rank, now) = gathering.waiting
-        self._open[self._next_id] = [each for each, _ in gathering.waiting], {"op": op, **fields}
+        now, ranks = time.monotonic(), [each for each, _ in gathering.waiting]
+        *before, (rank, asked) = gathering.waiting
+        self._open[self._next_id] = ranks, {"op": op, **fields}
         gathering.waiting = []
-        more = {"before": [(each, now - at) for each, at in before]} if before else {}
+        more: dict[str, Any] = {"before": [(each, now - at) for each, at in before]} if before else {}
+        if gathering.missing > 0:  # it has waited for others
+            more["since"] = now - asked
         line = encode(self._next_id, op, job=self._job, rank=rank, **more, **fields)
         self._next_id += 1
         self._send(line)

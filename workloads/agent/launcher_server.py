@@ -221,7 +221,7 @@ class LauncherServer:
         *lines, child.partial_line = (child.partial_line + data).split(b"\n")
         for line in lines:
             news = json.loads(line)
-            rank = news.pop("rank", child.ranks[0])
+            rank = news.pop("rank") if "rank" in news else child.ranks[0]
             if "exited" in news:
                 child.ranks.remove(rank)
                 self._report(child, rank, **news)
@@ -282,7 +282,11 @@ def _run_agents(
     """Run agents with a high priority: they stand in for hardware and must react at once."""
     wake_in_time()
     set_priority(_NICE)
-    return AgentLoop(configs, namespaces, control, facts).run()
+    try:
+        return AgentLoop(configs, namespaces, control, facts).run()
+    except RailyardError as error:  # of the first agent that could not be made
+        LauncherChannel(control).report_error(configs[0].rank, str(error), consequence=False)
+        return AgentError.exit_status
 
 
 def _keep_only(control: socket.socket, namespaces: Sequence[int]) -> socket.socket:

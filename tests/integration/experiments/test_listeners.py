@@ -35,8 +35,8 @@ PATTERNS = {r"\.\d+\.ctl": ".PID.ctl", r"rail\d": "railN", r"10\.\d\.0\.\d:": "1
 def test_nothing_listens_but_what_is_documented(tmp_path: Path) -> None:
     out = tmp_path / "results"
     options = ("--workload", "smoke", "--modes", "on-demand", "--steps", "500", "--rest", "127.0.0.1:0", "--watch")
-    options += ("--agents-per-process", "1")  # so that there is a process in the network of each host
-    process = start("rail_reconfiguration.py", *options, "--out", str(out))
+    alone = ("--agents-per-process", "1")  # so that there is a process in the network of each host
+    process = start("rail_reconfiguration.py", *options, *alone, "--out", str(out))
     try:
         assert process.stderr is not None
         said = ""

@@ -578,3 +578,11 @@ def test_a_rank_that_leaves_a_process_is_missed_by_those_that_wait_for_it(job: D
     assert answers == [], "the process of another rank cannot tell that"
     job.request("leave", process, job="j", rank=2)
     assert [(answer["ok"], answer["kind"]) for answer in answers] == [(False, "PeerLost")]
+
+
+def test_what_was_taken_of_members_that_ask_together_is_done_if_one_is_refused(job: Desk) -> None:
+    answers = job.request("request", Caller(), rank=3, group=PAIR, index=0, before=[[0, 0.1], [2, 0.1]])
+    assert [answer["ok"] for answer in answers] == [False]
+    assert job.dark, "the two members are all of the group, which has its circuits"
+    with pytest.raises(ConfigError, match="before: must name each rank once, and not rank itself"):
+        job.request("checkin", Caller(), rank=0, group=PAIR, before=[[2, 0.1], [2, 0.2]])
