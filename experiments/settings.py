@@ -181,7 +181,8 @@ class PacketSettings(Settings):
         default=0,
         ge=0,
         le=1024,
-        description="ranks that share a process (default: as many as use all processors); 1 isolates them",
+        description="ranks that share an agent process; 0 lets them use all processors, and those that may die, whose "
+        "values are real or that a script drives always have one each",
     )
     wait_quiet_s: Annotated[float, Option("--wait-quiet", "SECONDS")] = Field(
         default=0.0,

@@ -15,19 +15,19 @@ _TITLE = (
 _COLUMNS = (
     Column("fabric", "fabric", left=True),
     *(
-        Column(f"{when}\n{name}" if name else "\nmodel", f"{key}_{when}_s", ".3f", wide=wide)
+        Column(f"{when}\n{name}", f"{key}_{when}_s", ".3f", wide=wide)
         for when in ("before", "during", "after")
         for name, key, wide in (
             ("p50", "latency_p50", True),
             ("p99", "latency_p99", False),
-            ("", "predicted_latency_p99", when != "before"),
+            ("model", "predicted_latency_p99", when != "before"),
         )
     ),
     Column("drop-\nped", "dropped_requests", "g"),
-    Column("\nmodel", "predicted_dropped_requests", "g"),
+    Column("dropped\nmodel", "predicted_dropped_requests", "g"),
     Column("re-\ntried", "retried_requests", "g", wide=True),
     Column("p99\nback", "p99_back_s", ".2f"),
-    Column("\nmodel", "predicted_p99_back_s", ".2f"),
+    Column("back\nmodel", "predicted_p99_back_s", ".2f"),
     FAITHFUL,
 )
 
