@@ -94,6 +94,6 @@ def test_a_rate_that_counts_the_overhead_of_each_frame_is_that_much_slower() -> 
         topo = RailTopo(servers=2, gpus=1, ports=1, fabric="electrical", rate_mbps=RATE, mtu=1280, overhead=overhead)
         with Emulation(topo, openflow=None) as made:
             (one,) = measure_iperf(lanes(made, 1), 3.0, omit_s=1.0).lane_mbps
-            assert one == pytest.approx(RATE * made.plan.goodput_share, rel=0.005)
+            assert one == pytest.approx(RATE * made.plan.goodput_share, rel=0.01)
         found.append(one)
     assert found[1] / found[0] == pytest.approx(1294 / 1318, abs=0.004)
