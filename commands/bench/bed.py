@@ -36,13 +36,13 @@ _START_AFTER_S = 0.2
 
 
 class Played(NamedTuple):
-    """The events of the agents of a program, and the busiest agent's share of a core.
+    """The events of the agents of a program, and the shares of a core of each.
 
     Also how long they took until they were ready, and the memory that their processes had then.
     """
 
     events: list[Event]
-    busiest: float
+    shares: list[float]
     ready_s: float
     memory_bytes: int
 
@@ -89,7 +89,7 @@ class Bed:
     """A datapath, by the name that the user gave: all that a benchmark has to know.
 
     ``stock`` keeps what stock Mininet reached, also if it failed, for all datapaths of a run; ``runs`` are those of
-    ``quick``, ``parts`` and ``repeats`` those of ``model``.
+    ``quick``, ``parts`` and ``repeats`` those of ``model``, ``agents_per_process`` that of all-reduces.
     """
 
     datapath: Datapath = "auto"
@@ -97,6 +97,7 @@ class Bed:
     runs: int = 20
     parts: Sequence[str] | None = None
     repeats: int = 1
+    agents_per_process: int = 0
 
     def make(self, topo: Topo, **options: Any) -> Emulation:
         """A net on this datapath, not yet started; without ``openflow`` among the ``options`` it has no controller."""
@@ -154,12 +155,29 @@ def rows_of(experiment: Experiment[Any], repeats: int = 1) -> list[Row]:
         return runner.rows
 
 
-def play(net: Emulation, launcher: AgentLauncher, program: Program, steps: int, patience_s: float) -> Played:
+def play(
+    net: Emulation,
+    launcher: AgentLauncher,
+    program: Program,
+    steps: int,
+    patience_s: float,
+    agents_per_process: int = 0,
+) -> Played:
     """Run ``program`` with an agent on every host of ``net``; ``MachineError`` if it takes over ``patience_s``."""
     with temporary_folder() as folder:
         files = [folder / f"agent{rank}.jsonl" for rank in range(program.ranks)]
         configs = [
-            AgentConfig(rank, "bench", "native", program, Scale(1.0), net.plan, str(file), steps=steps)
+            AgentConfig(
+                rank,
+                "bench",
+                "native",
+                program,
+                Scale(1.0),
+                net.plan,
+                str(file),
+                steps=steps,
+                agents_per_process=agents_per_process,
+            )
             for rank, file in enumerate(files)
         ]
         launched = time.monotonic()
@@ -174,8 +192,8 @@ def play(net: Emulation, launcher: AgentLauncher, program: Program, steps: int, 
         finally:
             team.stop()
         events = [event for file in files for event in read_events(file)]
-    busiest_s = max(event["processor_s"] for event in events if event.kind == "sockets")
-    return Played(events, busiest_s / elapsed, ready_s, memory)
+    shares = [event["processor_s"] / elapsed for event in events if event.kind == "sockets"]
+    return Played(events, shares, ready_s, memory)
 
 
 def _memory_bytes(pid: int) -> int:

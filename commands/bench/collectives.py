@@ -95,14 +95,14 @@ def ring_all_reduce(bed: Bed, size: Size) -> list[Measurement]:
     most = MOST_BUSY if size.rate_mbps == _BUSY_MBPS else None
     return [
         bed.at_most(f"{name}_over_ideal", ratio, "ratio", *size.limits),
-        bed.at_most(f"{name}_busiest_agent", played.busiest * 100, "% of a core", most),
+        bed.at_most(f"{name}_busiest_agent", max(played.shares) * 100, "% of a core", most),
+        Measurement(f"{name}_all_agents", sum(played.shares) * 100, "% of a core"),
         *(
             bed.at_most(f"{name}_{key}", value, unit, limit if size.hosts == MOST_HOSTS else None)
             for key, value, unit, limit in (
                 ("ready", played.ready_s, "s", READY_LIMIT_S),
                 ("memory", played.memory_bytes / 1e9, "GB", MEMORY_LIMIT_GB),
             )
-            if size in LARGE
         ),
     ]
 
@@ -113,7 +113,7 @@ def run(bed: Bed, size: Size) -> tuple[list[float], Played]:
     patience_s = 60 + _SLACK * size.steps * ideal_s(size.hosts, size.rate_mbps, size.bytes)
     program = ring_program(size.hosts, size.bytes)
     with AgentLauncher.start() as launcher, bed.make(topo) as net:
-        played = play(net, launcher, program, size.steps, patience_s)
+        played = play(net, launcher, program, size.steps, patience_s, bed.agents_per_process)
     (laps,) = laps_s(played.events, program.groups).values()
     return laps, played
 

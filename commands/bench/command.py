@@ -13,7 +13,7 @@ from rich.console import Console
 from commands.bench import Datapath, Measurement, ModelRow, QuickRun, finite, not_measured
 from experiments.experiment import Action, Experiment
 from experiments.report import Column, Report, Table
-from experiments.settings import MOST_REPEATS, Option, RepeatedSettings, Settings
+from experiments.settings import MOST_REPEATS, Option, PacketSettings, RepeatedSettings, Settings
 from measure.results.row import Row
 from railyard.digits import significant
 from railyard.errors import RailyardError, nearest
@@ -105,6 +105,9 @@ class BenchSettings(Settings):
     parts: Annotated[tuple[str, ...] | None, Option(metavar="NAME,...")] = Field(
         default=None, min_length=1, description="parts of benchmark model to measure (default all)"
     )
+    agents_per_process: int = Field(
+        default=0, ge=0, le=1024, description=PacketSettings.model_fields["agents_per_process"].description
+    )
     repeats: int = Field(
         default=1, ge=1, le=MOST_REPEATS, description=RepeatedSettings.model_fields["repeats"].description
     )
@@ -168,7 +171,8 @@ class Bench(Experiment[BenchSettings]):
         from commands.bench.bed import Bed
 
         asked, stock = self.settings, dict[str, Any]()
-        beds = [Bed(datapath, stock, asked.runs, asked.parts, asked.repeats) for datapath in asked.datapath]
+        options = asked.runs, asked.parts, asked.repeats, asked.agents_per_process
+        beds = [Bed(datapath, stock, *options) for datapath in asked.datapath]
         for name in self.settings.only or [name for name, bench in BENCHES.items() if not bench.large]:
             runner.progress.begin(f"{name}: {BENCHES[name].says}")
             for part in BENCHES[name].parts():
