@@ -84,8 +84,8 @@ _FEWEST_STEPS = 2
 _HEARTBEAT_S, _MISSES = 0.25, 3
 SLICE_STEPS = 3
 """Steps of a job on a slice; the first is a warm-up."""
-SLICE_BYTES = 4 * GRADIENT_BYTES, GRADIENT_BYTES
-"""Bytes of a collective on one ring, and on two at once: a round is 200 times as long as the latency of a message."""
+SLICE_BYTES = 2 * GRADIENT_BYTES, GRADIENT_BYTES / 2
+"""Bytes of a collective on one ring, and on two at once: a round is 100 times as long as the latency of a message."""
 
 
 def compute_s(batch: int) -> float:
