@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.root, pytest.mark.beside]
 
 RUN = [sys.executable, "-m", "commands.main", "run", "rails", "--workload", "smoke", "--seed", "1"]
 ONCE = ["--repeats", "1", "--attempts", "1", "--rate", "1/250", "--time", "1"]
-LONG = [*RUN, *ONCE, "--modes", "on-demand", "--delays", "20", "--steps", "200"]
+LONG = [*RUN, *ONCE, "--modes", "on-demand", "--delays", "20", "--steps", "200", "--agents-per-process", "1"]
 Start = Callable[[Machines, Path], "subprocess.Popen[str]"]
 
 
