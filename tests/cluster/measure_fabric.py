@@ -38,7 +38,8 @@ import sys
 from pathlib import Path
 from statistics import median
 from commands.bench.circuits import barriers
-print(median(barriers(Path(sys.argv[1]))))
+from workloads.program import Group
+print(median(barriers(Path(sys.argv[1]), Group("ring", "dp", tuple(range(64))))))
 """
 HEAD = """
 import json, sys, time
