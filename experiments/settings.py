@@ -132,6 +132,17 @@ class Settings(Section):
         return self
 
 
+AgentsPerProcess = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=1024,
+        description="ranks that share an agent process; 0 lets them use all processors, and those that may die, whose "
+        "values are real or that a script drives always have one each",
+    ),
+]
+
+
 class PacketSettings(Settings):
     """The keys that all experiments with packets share: seed, controller, datapath, scale."""
 
@@ -177,13 +188,7 @@ class PacketSettings(Settings):
         le=3600,
         description="timeout of a controller's reply, in wall-clock seconds, to which the compute of a step is added",
     )
-    agents_per_process: int = Field(
-        default=0,
-        ge=0,
-        le=1024,
-        description="ranks that share an agent process; 0 lets them use all processors, and those that may die, whose "
-        "values are real or that a script drives always have one each",
-    )
+    agents_per_process: AgentsPerProcess = 0
     wait_quiet_s: Annotated[float, Option("--wait-quiet", "SECONDS")] = Field(
         default=0.0,
         ge=0,

@@ -91,19 +91,22 @@ class Poller:
         """
         if at <= about and at < math.inf:
             early = at - time.monotonic() - 2 * _ROUNDED_S
-            events = self._epoll.poll(early, _MOST) if early > 0 else []
-            if events:  # as a rule: one call of the kernel instead of two
-                return [(self._watched[fd][0], flags) for fd, flags in events]
+            ready = self._poll(early) if early > 0 else []
+            if ready:  # as a rule: one call of the kernel instead of two
+                return ready
             if not select.select([self._epoll], [], [], max(0.0, at - time.monotonic()))[0]:
                 return []
             timeout = 0.0
         else:
             timeout = max(0.0, about - time.monotonic()) if about < math.inf else -1.0
-        return [(self._watched[fd][0], events) for fd, events in self._epoll.poll(timeout, _MOST)]
+        return self._poll(timeout)
 
     def ready(self) -> list[tuple[Any, int]]:
         """The events that there are now, with their owners."""
-        return [(self._watched[fd][0], events) for fd, events in self._epoll.poll(0, _MOST)]
+        return self._poll(0.0)
+
+    def _poll(self, timeout: float) -> list[tuple[Any, int]]:
+        return [(self._watched[fd][0], events) for fd, events in self._epoll.poll(timeout, _MOST)]
 
     def close(self) -> None:
         self._epoll.close()

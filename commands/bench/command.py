@@ -13,7 +13,7 @@ from rich.console import Console
 from commands.bench import Datapath, Measurement, ModelRow, QuickRun, finite, not_measured
 from experiments.experiment import Action, Experiment
 from experiments.report import Column, Report, Table
-from experiments.settings import MOST_REPEATS, Option, PacketSettings, RepeatedSettings, Settings
+from experiments.settings import MOST_REPEATS, AgentsPerProcess, Option, RepeatedSettings, Settings
 from measure.results.row import Row
 from railyard.digits import significant
 from railyard.errors import RailyardError, nearest
@@ -105,9 +105,7 @@ class BenchSettings(Settings):
     parts: Annotated[tuple[str, ...] | None, Option(metavar="NAME,...")] = Field(
         default=None, min_length=1, description="parts of benchmark model to measure (default all)"
     )
-    agents_per_process: int = Field(
-        default=0, ge=0, le=1024, description=PacketSettings.model_fields["agents_per_process"].description
-    )
+    agents_per_process: AgentsPerProcess = 0
     repeats: int = Field(
         default=1, ge=1, le=MOST_REPEATS, description=RepeatedSettings.model_fields["repeats"].description
     )

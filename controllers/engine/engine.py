@@ -388,12 +388,12 @@ class Engine:
 
     def _refuse_if_gone(self, readiness: Readiness, waiting: Round) -> list[Action]:
         """Refuse a round that waits for a member whose agent has ended."""
-        left = readiness.missing(waiting) & self.registry.gone if self.registry.gone else ()
+        left = readiness.absent(waiting.asked, self.registry.gone)
         reason = f"rank {min(left, default=0)} of the group has left"
         return self._queue.refuse_round(readiness, waiting, reason, lost=True) if left else []
 
     def _refuse_check_in_if_gone(self, readiness: Readiness) -> list[Action]:
-        left = self.registry.gone.intersection(readiness.group.members) - readiness.checked_in
+        left = readiness.absent(readiness.checked_in, self.registry.gone)
         if not left:
             return []
         present = sorted(readiness.checked_in)

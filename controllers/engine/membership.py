@@ -101,8 +101,9 @@ class Readiness:
                 self.rounds[index] = Round(index, now, now, asked, released, acked=True)
         return list(self.rounds.values())
 
-    def missing(self, incomplete: Round) -> frozenset[int]:
-        return self._members - incomplete.asked
+    def absent(self, present: set[int], gone: set[int]) -> frozenset[int]:
+        """The members that are ``gone`` and not ``present``; quick where nobody is gone."""
+        return (self._members & gone) - present
 
     def _check_member(self, rank: int) -> None:
         if rank not in self._members:

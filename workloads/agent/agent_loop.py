@@ -278,18 +278,18 @@ class AgentLoop:
 
     def _exchange(self, events: int) -> None:
         """Send what waits for the controller, and hand its answers to the agents."""
-        channel, answered = self._channel, dict[int, None]()
+        channel, answered = self._channel, dict[Running, None]()
         assert channel is not None
         with self._failing():
             if events & WRITE:
                 channel.flush()
             for answer in channel.receive() if events & ~WRITE else ():
-                if answer.rank in self._running:
-                    self._running[answer.rank].agent.answers.append(answer)
-                    answered[answer.rank] = None
-        for rank in answered:
-            if rank in self._running:
-                self._go_on(self._running[rank])
+                running = self._running.get(answer.rank)
+                if running is not None:
+                    running.agent.answers.append(answer)
+                    answered[running] = None
+        for running in answered:
+            self._go_on(running)
 
     @contextlib.contextmanager
     def _failing(self) -> Iterator[None]:

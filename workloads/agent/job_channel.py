@@ -47,6 +47,8 @@ class ChannelAnswer(NamedTuple):
 class Gathering:
     """Members that make one request: those that wait to be told, with when they asked, and how many have yet to ask."""
 
+    op: str
+    fields: dict[str, Any]
     missing: int
     waiting: list[tuple[int, float]] = field(default_factory=list)
 
@@ -109,9 +111,9 @@ class JobChannel:
 
     def send_gathered(self, now: float) -> None:
         """Send what members have asked for ``HOLD_S`` ago without the others in the process."""
-        for (op, group, index), gathering in self._gathering.items():
+        for gathering in self._gathering.values():
             if gathering.waiting and now >= gathering.waiting[0][1] + HOLD_S:
-                self._ask(gathering, op, {"group": group} | ({} if index is None else {"index": index}))
+                self._ask(gathering)
 
     def request(self, op: str, rank: int | None = None, **fields: Any) -> None:
         """Ask for ``op`` of a rank (None: that of a channel with one)."""
@@ -121,22 +123,22 @@ class JobChannel:
             self._in_slots.pop(self._slot_requests.pop((rank, group, index), -1), None)
             self._held.discard((group, index))
         together = 1 if group in self._rotating else self._members.get(group, 1)
-        gathering = self._gathering.setdefault((op, group, index), Gathering(together))
+        gathering = self._gathering.setdefault((op, group, index), Gathering(op, fields, together))
         gathering.missing -= 1
         gathering.waiting.append((rank, time.monotonic()))
         if gathering.missing <= 0:
             del self._gathering[op, group, index]
-            self._ask(gathering, op, fields)
+            self._ask(gathering)
 
-    def _ask(self, gathering: Gathering, op: str, fields: dict[str, Any]) -> None:
+    def _ask(self, gathering: Gathering) -> None:
         now, ranks = time.monotonic(), [each for each, _ in gathering.waiting]
         *before, (rank, asked) = gathering.waiting
-        self._open[self._next_id] = ranks, {"op": op, **fields}
+        self._open[self._next_id] = ranks, {"op": gathering.op, **gathering.fields}
         gathering.waiting = []
         more: dict[str, Any] = {"before": [(each, now - at) for each, at in before]} if before else {}
         if gathering.missing > 0:  # it has waited for others
             more["since"] = now - asked
-        line = encode(self._next_id, op, job=self._job, rank=rank, **more, **fields)
+        line = encode(self._next_id, gathering.op, job=self._job, rank=rank, **more, **gathering.fields)
         self._next_id += 1
         self._send(line)
 

@@ -55,7 +55,6 @@ class AgentProcess:
 
     team: int
     ranks: list[int]
-    shared: bool
     pid: int
     pidfd: int
     sock: socket.socket
@@ -138,7 +137,7 @@ class LauncherServer:
         for child in self._children:
             if child.team != team or rank not in child.ranks:
                 continue
-            if child.shared:
+            if len(child.ranks) > 1:
                 self._tell(child, {"kill": rank, "halt": halt})
             else:
                 _kill(child, signal.SIGSTOP if halt else signal.SIGKILL)
@@ -185,7 +184,7 @@ class LauncherServer:
         if pid == 0:
             self._be_child(ranks[0], act, theirs, namespaces, launcher)
         theirs.close()
-        child = AgentProcess(team, ranks, len(ranks) > 1, pid, os.pidfd_open(pid), ours)
+        child = AgentProcess(team, ranks, pid, os.pidfd_open(pid), ours)
         self._children.append(child)
         self._loop.watch(ours, lambda _: self._read(child))
         self._loop.watch(child, lambda _: self._reap(child))
