@@ -24,6 +24,7 @@ from typing import Any
 
 from railyard.errors import AgentError, ControlError, PeerLost, RailyardError
 from railyard.loop import READ, WRITE, Poller
+from railyard.protocol import Decoder
 from topos.kernel.namespaces import enter
 from workloads.agent.agent import Agent, Stopped, Wait
 from workloads.agent.config import AgentConfig
@@ -45,7 +46,7 @@ class LauncherChannel:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._sending = threading.Lock()
-        self._received = b""
+        self._orders = Decoder()
 
     def fileno(self) -> int:
         return self._sock.fileno()
@@ -66,8 +67,7 @@ class LauncherChannel:
             data = self._sock.recv(1 << 16)
         except ConnectionResetError:  # the launcher ended without reading all that was reported
             data = b""
-        *lines, self._received = (self._received + data).split(b"\n")
-        return [json.loads(line) for line in lines] + ([] if data else [{"stop": True}])
+        return [*self._orders.feed(data), *([] if data else [{"stop": True}])]
 
 
 @dataclass(eq=False)

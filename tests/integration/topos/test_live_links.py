@@ -7,6 +7,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -45,21 +46,28 @@ def chain() -> Iterator[Emulation]:
         yield net
 
 
+@contextmanager
+def datagrams(net: Emulation, source: str, target: str, address: str) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """A socket that sends from one host, and one at the ``address`` of another that receives."""
+    with inside(net.netns_fd(target)):
+        receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with inside(net.netns_fd(source)):
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with sender, receiver:
+        receiver.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
+        receiver.bind((address, 7430))
+        receiver.settimeout(5)
+        sender.connect((address, 7430))
+        yield sender, receiver
+
+
 @pytest.mark.beside
 @pytest.mark.parametrize("link", ["h0-s0", "s0-s1", "s1-h1"])
 def test_no_datagram_is_lost_or_overtaken_while_a_rate_changes_twenty_times(chain: Emulation, link: str) -> None:
     """Fewer bytes than a queue holds, so that a loss can come from nothing but a change."""
     count = 6000
     got: list[int] = []
-    with inside(chain.netns_fd("h1")):
-        receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with inside(chain.netns_fd("h0")):
-        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    with sender, receiver:
-        receiver.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
-        receiver.bind(("10.0.0.2", 7430))
-        receiver.settimeout(5)
-        sender.connect(("10.0.0.2", 7430))
+    with datagrams(chain, "h0", "h1", "10.0.0.2") as (sender, receiver):
 
         def send() -> None:
             for number in range(count):
@@ -125,15 +133,7 @@ def test_a_trace_of_a_hundred_changes_a_second_loses_no_datagram_and_carries_its
     with Emulation(topo, openflow=None) as net:
         acts = parse(f"0s replay g0-r0 {tmp_path / 'trace.csv'}")
         check(acts, net.plan)
-        with inside(net.netns_fd("g1")):
-            receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        with inside(net.netns_fd("g0")):
-            sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        with sender, receiver:
-            receiver.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _RECEIVE_BYTES)
-            receiver.bind((net.plan.rail_of(0).port(1, 0).ip, 7430))
-            receiver.settimeout(5)
-            sender.connect(receiver.getsockname())
+        with datagrams(net, "g0", "g1", net.plan.rail_of(0).port(1, 0).ip) as (sender, receiver):
             threads = [threading.Thread(target=send, args=[sender]), threading.Thread(target=receive, args=[receiver])]
             for thread in threads:
                 thread.start()
