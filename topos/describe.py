@@ -41,6 +41,7 @@ def plan(topo: Topo) -> FabricPlan:
         edge=topo.edge,
         spare_servers=topo.spare_servers,
         overhead=topo.overhead,
+        burst=topo.burst,
     )
 
 

@@ -49,6 +49,8 @@ class FabricTopo(Topo):  # type: ignore[misc]
     mtu: int
     overhead: int = 0
     """Bytes that rates count for each packet beside its headers (24 in Ethernet: preamble 8, CRC 4, gap 12)."""
+    burst: int = 0
+    """Least depth in bytes of the token buckets of hosts (``railyard.scale.shared_burst_bytes``)."""
     rack: RackPlan | None = None
     """Geometry of the racks; None on rails."""
     link_options: Mapping[str, Any] = MappingProxyType({})
@@ -141,6 +143,7 @@ class FabricTopo(Topo):  # type: ignore[misc]
             bw=rate_mbps,
             mtu=self.mtu,
             overhead=self.overhead,
+            burst=self.burst,
             lane=lane,
             **more,
         )

@@ -130,7 +130,7 @@ class FabricPlan:
     ``links`` are those between switches, of which rails have none. ``rack`` describes a rack (``topos.racks``) and
     ``edge`` an edge network (``topos.edge``). The network "rail" carries the scale-out traffic, on rails and in racks
     alike. The last ``spare_servers`` of rails are kept free to replace failed ones. Rates count
-    ``overhead`` bytes for each packet beside its headers.
+    ``overhead`` bytes for each packet beside its headers, and hosts' token buckets hold at least ``burst`` bytes.
     """
 
     fabric: str
@@ -144,6 +144,7 @@ class FabricPlan:
     edge: EdgePlan | None = None
     spare_servers: int = 0
     overhead: int = 0
+    burst: int = 0
 
     @property
     def ranks(self) -> int:

@@ -26,6 +26,7 @@ import re
 from collections.abc import Callable
 
 from railyard.errors import ConfigError, shortened
+from railyard.scale import shared_burst_bytes
 from topos.fabric import StockSwitch
 from topos.mesh import Mesh, evenly_spaced
 from topos.options import flag, number, one_of, rate, whole
@@ -207,6 +208,7 @@ class RailTopo(FabricTopo):
         share = 2 / ONE_SHOT_PORTS if fabric == "one-shot" else 1.0
         self.lane_rates = _lane_rates(lane_rates, self.ports_per_gpu, rate("rate_mbps", rate_mbps), share)
         self.slow = _slow_links(slow, self.servers * self.gpus)
+        self.burst = shared_burst_bytes(sum(self.lane_rates) * self.servers * self.gpus)
         self.mesh = mesh_plan(mesh, self.servers * self.ports_per_gpu, gate_latency_us, choose_ports, most_gates)
         if self.mesh is not None and self.fabric != "ocs":
             raise ConfigError(f"needs fabric=ocs; leave it out with fabric={fabric}", key="mesh")

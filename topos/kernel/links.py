@@ -52,8 +52,8 @@ WHOLE = Part()
 class RecordedIntf(Intf):  # type: ignore[misc]
     """An interface whose settings are recorded until the emulation makes it.
 
-    ``params`` may hold ``bw`` (rate, Mb/s), ``mtu`` and ``overhead`` (bytes), ``rto_min_ms``, and for packets that
-    leave the interface ``delay`` and ``jitter`` (times with unit, as in ``5ms``) and ``loss`` (percent). Mininet's
+    ``params`` may hold ``bw`` (rate, Mb/s), ``mtu``, ``overhead`` and ``burst`` (bytes), ``rto_min_ms``, and for what
+    leaves the interface ``delay`` and ``jitter`` (times with unit, as in ``5ms``) and ``loss`` (percent). Mininet's
     other parameters are accepted and ignored.
     """
 
@@ -80,10 +80,20 @@ class RecordedIntf(Intf):  # type: ignore[misc]
         return int(self.params.get("mtu", DEFAULT_MTU))
 
     @property
+    def overhead(self) -> int:
+        """Bytes that the rate counts for each packet beside its headers."""
+        return int(self.params.get("overhead", 0))
+
+    @property
+    def burst(self) -> int:
+        """Least depth of the token bucket in bytes."""
+        return int(self.params.get("burst", 0))
+
+    @property
     def rto_min_ms(self) -> int:
         """Minimum retransmission time-out of TCP over the interface, in ms (default: that for its lowest rate yet)."""
         slowest = None if self.rate_mbps is None else min(self.rate_mbps, *self.earlier_mbps, MOST_MBPS)
-        return int(self.params.get("rto_min_ms", tuning.rto_min_ms(slowest, self.mtu)))
+        return int(self.params.get("rto_min_ms", tuning.rto_min_ms(slowest, self.mtu, self.burst)))
 
     @property
     def way(self) -> Way:

@@ -99,18 +99,18 @@ def shaping(intf: RecordedIntf, *, again: bool = False) -> Iterator[NetlinkReque
         return
     deepest = max(rate, *intf.earlier_mbps, 0.0)
     at_switch = isinstance(intf.node, RailSwitch)
-    burst = (tuning.switch_burst_bytes if at_switch else bucket_burst_bytes)(deepest, intf.mtu)
+    burst = (tuning.switch_burst_bytes if at_switch else bucket_burst_bytes)(deepest, intf.mtu, intf.burst)
     queue = tuning.queue_bytes(deepest, intf.mtu)
     htb = bool(intf.params.get("changing")) or (at_switch and isinstance(far_end(intf).node, RailSwitch))
     where = intf.index, intf.name, rate, burst, queue
     first, *rest = link_queue(*where, again=again) if htb else [token_bucket(*where)]
-    yield first if htb and again else counting(first, intf.mtu, intf.params.get("overhead", 0))
+    yield first if htb and again else counting(first, intf.mtu, intf.overhead)
     yield from rest
 
 
-def shaped_ports(host: Any) -> list[tuple[float, int]]:
-    """Rate (Mb/s) and MTU (bytes) of each interface of a host that is shaped."""
-    return [(intf.rate_mbps, intf.mtu) for intf in host.intfList() if intf.rate_mbps is not None]
+def shaped_ports(host: Any) -> list[tuple[float, int, int]]:
+    """Rate (Mb/s), MTU and least depth of the bucket (bytes) of each interface of a host that is shaped."""
+    return [(intf.rate_mbps, intf.mtu, intf.burst) for intf in host.intfList() if intf.rate_mbps is not None]
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class _Reach:
         """Largest segment for interface ``intf`` that no bucket on any path splits; None without a rate."""
         if intf.rate_mbps is None:
             return None
-        mine = tuning.largest_segment_bytes(intf.rate_mbps, intf.mtu, intf.params.get("overhead", 0))
+        mine = tuning.largest_segment_bytes(intf.rate_mbps, intf.mtu, intf.burst, intf.overhead)
         links = {(link.rate_mbps, link.mtu) for link in self.links if link.rate_mbps is not None}
         return min([mine, *(tuning.largest_forwarded_bytes(rate, mtu) for rate, mtu in links)])
 

@@ -207,7 +207,7 @@ class PeerConnection:
     def _waits(self, now: float, message: Outgoing) -> bool:
         """Whether a message has to wait for its turn or for the tokens of the bucket, before its first byte."""
         wait, data = 0.0, len(message.payload) > 0
-        if data and message.in_turn and self.allowance is None and self._bucket.backlog_s(now) > self._bucket.burst_s:
+        if data and message.in_turn and self.allowance is None and self._bucket.backlog_s(now) > self._bucket.slack_s:
             wait = self._bucket.turn_s(now, unacknowledged(self.sock) / self._share)
         if wait <= 0 and data and message.hold:
             wait = self._bucket.wait_s(now, message.size / self._share, message.since)
@@ -461,7 +461,7 @@ class Transport:
             mine = [port for port in switch.ports if port.rank == self._rank]
             for port in mine:
                 self._ports[domain, port.lane] = port
-                self._buckets[domain, port.lane] = Bucket(port.rate_mbps, plan.mtu)
+                self._buckets[domain, port.lane] = Bucket(port.rate_mbps, plan.mtu, plan.burst)
             reached = plan.network(switch.network) if plan.links else (switch,)
             for port in (port for other in reached for port in other.ports) if mine else ():
                 self._peer_of_ip[address_of(port)] = domain, port
@@ -498,7 +498,7 @@ class Transport:
         delay, may wait longer, up to the time of TCP's own repetition.
         """
         port = self._ports[key[0], key[1]]
-        return TCP_REPEATS_SYN_S if self._far else rto_min_ms(port.rate_mbps, self._plan.mtu) / 1e3
+        return TCP_REPEATS_SYN_S if self._far else rto_min_ms(port.rate_mbps, self._plan.mtu, self._plan.burst) / 1e3
 
     def call_again(self, connection: PeerConnection) -> bool:
         """Connect anew where the peer has not answered: a packet was lost, for instance at a dark circuit.

@@ -26,12 +26,16 @@ _TURN_S = 0.001
 
 
 class Bucket:
-    """Mirror of the TBF of one port. ``now`` is monotonic seconds; sizes are bytes as the bucket counts them."""
+    """Mirror of the TBF of one port, which holds at least ``least_bytes``.
 
-    def __init__(self, rate_mbps: float, mtu: int = MTU_BYTES, forgiven_s: float = FORGIVEN_S) -> None:
+    ``now`` is monotonic seconds; sizes are bytes as the bucket counts them.
+    """
+
+    def __init__(self, rate_mbps: float, mtu: int = MTU_BYTES, least_bytes: int = 0) -> None:
         self.bytes_per_s = rate_mbps * 1e6 / 8
-        self.burst_s = bucket_burst_bytes(rate_mbps, mtu) / self.bytes_per_s
-        self._forgiven_s = forgiven_s
+        self.burst_s = bucket_burst_bytes(rate_mbps, mtu, least_bytes) / self.bytes_per_s
+        self.slack_s = bucket_burst_bytes(rate_mbps, mtu) / self.bytes_per_s
+        """Idle time that is taken for lateness where it is not known, and what almost all of a message leaves out."""
         self._empty_at = float("-inf")
         """Time at which the bucket held (or will hold) no token."""
         self._paid_until: float | None = None
@@ -40,13 +44,13 @@ class Bucket:
         """Seconds to wait before the first of ``size`` bytes; a second call after that wait returns 0.
 
         ``since``: the time at which the emulated system would have begun (None: not known). The time from then to
-        ``now`` is lateness of this machine and is deducted. Where it is not known, an idle time that the bucket can
-        catch up is taken for lateness.
+        ``now`` is lateness of this machine and is deducted. Where it is not known, an idle time up to
+        ``slack_s`` is taken for lateness.
         """
         if self._paid_until is not None:
             return max(0.0, self._paid_until - now)
         begin = now if since is None else min(now, since)
-        if begin - self._empty_at <= (self.burst_s if since is None else self._forgiven_s):
+        if begin - self._empty_at <= (self.slack_s if since is None else FORGIVEN_S):
             return 0.0
         wait = max(0.0, min(self.burst_s, size / self.bytes_per_s) - (now - begin))
         if wait > 0:
@@ -63,7 +67,7 @@ class Bucket:
 
     def turn_s(self, now: float, size: float) -> float:
         """Seconds until the port has almost sent the ``size`` bytes that a connection has handed over (0: it has)."""
-        left_s = min(self.backlog_s(now), size / self.bytes_per_s) - self.burst_s
+        left_s = min(self.backlog_s(now), size / self.bytes_per_s) - self.slack_s
         return max(left_s, _TURN_S) if left_s > 0 else 0.0
 
     def backlog_s(self, now: float) -> float:

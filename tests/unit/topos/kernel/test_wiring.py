@@ -8,7 +8,7 @@ from recorded_net import recorded
 
 from railyard.scale import bucket_burst_bytes
 from topos.kernel.queues import token_bucket
-from topos.kernel.tuning import rto_min_ms, unsent_limit
+from topos.kernel.tuning import largest_segment_bytes, rto_min_ms, unsent_limit
 from topos.kernel.wiring import (
     cut_requests,
     host_requests,
@@ -108,3 +108,14 @@ def test_cut_and_mend_name_the_same_interfaces(net: Mininet) -> None:
     assert sum(what.startswith("adding the neighbour") for what in mended) == 10
     one = [request.what for request in mend_requests(host, [host.intf("g4-fe")], net.switches)]
     assert one[0] == "setting g4-fe up" and sum(what.startswith("adding the neighbour") for what in one) == 5
+
+
+def test_buckets_of_a_large_fabric_pass_longer_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sum of the rates decides: 8 hosts of 50 Mb/s make few segments, 64 of them as long ones as there are."""
+    depths, segments = [], []
+    for servers in (8, 32, 64):
+        net = rails(monkeypatch, servers=servers, gpus=1, ports=1, rate_mbps=50, fabric="ocs")
+        end = next(end for end in net.hosts[0].intfList() if end.rate_mbps == 50)
+        depths.append(bucket_burst_bytes(end.rate_mbps, end.mtu, end.burst))
+        segments.append(largest_segment_bytes(end.rate_mbps, end.mtu, end.burst))
+    assert depths == [25_000, 50_000, 68_300] and segments == [24_000, 48_000, 65_536]
