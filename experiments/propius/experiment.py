@@ -112,7 +112,6 @@ class Propius(Experiment[PropiusSettings]):
         yield from (study.predict(settings, *point) for study, point in self._packet_points() if study.predict)
 
     def points(self) -> int:
-        """One row for each run of every study."""
         settings = self.settings
         policy_runs = len(list(self._points(settings.loads))) + len(list(self._points(settings.virtual_clients)))
         return len(list(self._packet_points())) + len(self._policy_studies) * policy_runs
@@ -137,7 +136,6 @@ class Propius(Experiment[PropiusSettings]):
     # ---- inside --------------------------------------------------------------------------------------------------
 
     def _packet_points(self) -> Iterator[tuple[PacketStudy, tuple[Any, ...]]]:
-        """Every point of the studies beside those of the policies."""
         from experiments.propius.round_study import TREE, TRUNK
         from experiments.propius.trouble_study import TROUBLE
 

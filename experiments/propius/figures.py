@@ -36,7 +36,6 @@ _FEW_CASES = 4
 
 
 def propius_figures(rows: Rows) -> Iterator[Drawn]:
-    """The figures of all studies that ``rows`` hold."""
     made = {
         "jct": job_completion,
         "utilisation": utilisation,
@@ -101,7 +100,6 @@ def _bars(rows: Rows, parts: dict[str, float], title: str, y: str) -> Figure | N
 
 
 def utilisation(rows: Rows) -> Figure | None:
-    """Busy share of the clients with work, by policy."""
     return _bars(rows, {"utilisation": 1.0}, "Utilisation", "busy time / length of the run")
 
 

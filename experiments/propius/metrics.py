@@ -136,12 +136,13 @@ class EdgeMetrics:
     ``jct_s`` is the mean completion time of the jobs that finished; the others are in ``unfinished``. Clients are busy
     with downloads, training and uploads, wasted ones included. ``utilisation`` is the busy time per second of the run
     and client that had any work, ``active_share`` the same per client that checked in (another definition of
-    utilisation). ``bindings_per_s`` counts clients bound, ``completed_clients_per_s`` those of completed rounds, and
-    ``gone`` those that vanished or were sent away. ``scheduling_s`` and ``response_s`` are means over completed rounds:
-    REQUEST of the attempt that succeeded until it had its clients, and from then until the round was complete.
-    ``checkin_s`` is the processor time of the client managers per check-in, with all that they do besides. The means
-    ``scheduling_attempt_s`` and ``response_attempt_s`` are over all attempts, those that timed out before they
-    had their clients, or their updates, included, as the authors of Propius report them.
+    utilisation). ``repeated`` are the rounds that a time-out started again, ``bindings_per_s`` counts clients bound,
+    ``completed_clients_per_s`` those of completed rounds, and ``gone`` those that vanished or were sent away.
+    ``scheduling_s`` and ``response_s`` are means over completed rounds: REQUEST of the attempt that succeeded until it
+    had its clients, and from then until the round was complete. ``checkin_s`` is the processor time of the client
+    managers per check-in, with all that they do besides. The means ``scheduling_attempt_s`` and ``response_attempt_s``
+    are over all attempts, those that timed out before they had their clients, or their updates, included, as the
+    authors of Propius report them.
     """
 
     length_s: float
@@ -152,8 +153,7 @@ class EdgeMetrics:
     active_share: float | None
     bindings_per_s: float | None
     completed_clients_per_s: float | None
-    repeated_scheduling: int
-    repeated_execution: int
+    repeated: int
     scheduling_s: float | None
     scheduling_attempt_s: float | None
     response_s: float | None
@@ -161,11 +161,6 @@ class EdgeMetrics:
     gone: int
     updates: UpdateCounts
     checkin_s: float | None = None
-
-    @property
-    def repeated(self) -> int:
-        """The rounds that a time-out started again."""
-        return self.repeated_scheduling + self.repeated_execution
 
 
 class _Busy:
@@ -266,8 +261,7 @@ class EdgeMeter:
             active_share=_per(busy, length * everyone),
             bindings_per_s=_per(count["bound"], length),
             completed_clients_per_s=_per(count["completed"], length),
-            repeated_scheduling=count["timeout scheduling"],
-            repeated_execution=count["timeout execution"],
+            repeated=count["timeout"],
             scheduling_s=_mean(self._scheduling),
             scheduling_attempt_s=self._with_timeouts(self._scheduling, "scheduling"),
             response_s=_mean(self._response),

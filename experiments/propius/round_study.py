@@ -11,8 +11,10 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from experiments.job_point import Fabric
+from experiments.propius.control.trunk import TrunkPolicy
 from experiments.propius.data.client_process import DataClient, update_of
 from experiments.propius.data.messages import Mode, RoundAttempt, UpdateId
 from experiments.propius.model.formulas import (
@@ -175,7 +177,6 @@ def tree_row(settings: PropiusSettings, topology: str, mode: Mode) -> PropiusRow
 
 
 def measure_tree(runner: Runner, settings: PropiusSettings, topology: str, mode: Mode) -> PropiusRow:
-    """One round of all clients at once, as a star or as a tree."""
     fabric, title = edge_fabric(settings, settings.clients), f"{topology}, {mode}, {settings.clients} clients"
     with recorded(runner, fabric, title) as point, point.counting():
         found = one_round(edge_run(settings, point.session, point.folder, mode=mode, topology=topology))
@@ -278,11 +279,15 @@ def trunk_fabric(settings: PropiusSettings, policy: str) -> Fabric:
     )
 
 
-def measure_trunk(runner: Runner, settings: PropiusSettings, policy: str, delay_ms: float | None) -> PropiusRow:
+def measure_trunk(
+    runner: Runner, settings: PropiusSettings, policy: TrunkPolicy | Literal["electrical"], delay_ms: float | None
+) -> PropiusRow:
     scale = settings.scale.scale()
     title = f"trunk {policy}" + ("" if delay_ms is None else f", {delay_ms:g} ms")
     with recorded(runner, trunk_fabric(settings, policy), title) as point, point.counting():
-        turns = None if delay_ms is None else _turns(settings, point.session, policy, delay_ms)
+        turns = None
+        if policy != "electrical" and delay_ms is not None:
+            turns = _turns(settings, point.session, policy, delay_ms)
         run = edge_run(settings, point.session, point.folder, turns=turns)
         found = one_round(run, train_s=scale.emulated_s(TRAIN_S), together=False)
     gap_s = scale.emulated_s((delay_ms or 0.0) / 1e3 + TrunkModel.of(settings).guard_s)
@@ -300,8 +305,7 @@ def measure_trunk(runner: Runner, settings: PropiusSettings, policy: str, delay_
 TRUNK = PacketStudy("trunk", trunk_points, measure_trunk, trunk_row)
 
 
-def _turns(settings: PropiusSettings, session: Session, policy: str, delay_ms: float) -> TrunkTurns:
-    """How the arbiter hands out the circuits."""
+def _turns(settings: PropiusSettings, session: Session, policy: TrunkPolicy, delay_ms: float) -> TrunkTurns:
     scale, model = settings.scale.scale(), TrunkModel.of(settings)
     assert session.channel_path is not None
     slot_s = scale.emulated_s(model.slot_s) if policy == "rotor" else 0.0

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from experiments.propius.control.policies import EdgePolicy, Sees, load_edge_policy, partition, random_selection_timers
+from experiments.propius.control.trunk import TrunkPolicy
 from experiments.propius.data.clients import ClientProfile, DeviceTimers
 from experiments.propius.data.endpoint import PATIENCE_S, Address, serve
 from experiments.propius.data.jobs import EdgeJob, WriteEvent
@@ -55,7 +56,7 @@ class TrunkTurns:
     """
 
     channel: str
-    policy: str
+    policy: TrunkPolicy
     delay_s: float
     slot_s: float = 0.0
     guard_s: float = 0.0
@@ -115,7 +116,6 @@ class EdgeRun:
         return ("control", *managers, *self.data_servers, "jobs", *clients)
 
     def ranks(self, name: str) -> tuple[int, ...]:
-        """The hosts of the process ``name``."""
         role, number = split_name(name)
         if role == "leaf":
             return (self.plan.leaf_rank(number),)
@@ -132,7 +132,6 @@ class EdgeRun:
 
     @property
     def manager_ports(self) -> tuple[int, ...]:
-        """The port of each client manager on the host of the control plane."""
         return tuple(range(FIRST_MANAGER_PORT, FIRST_MANAGER_PORT + self.managers))
 
     @property
@@ -364,7 +363,6 @@ class EdgeProcesses:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The process ids of those that were not killed."""
         return {name: process.child.pid for name, process in self._processes.items() if not process.killed}
 
     def start(self) -> EdgeProcesses:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, field_validator, model_validator
 
 from experiments.job_point import Fabric
+from experiments.propius.control.trunk import TrunkPolicy
 from experiments.propius.data.jobs import FIVE_JOBS, EdgeJob, contending_jobs, scaled_jobs
 from experiments.propius.data.messages import Mode
 from experiments.settings import LEAST_SCALE, Delay, Option, PacketSettings, ScaleSection
@@ -26,7 +27,6 @@ CASES: tuple[TroubleCase, ...] = get_args(TroubleCase)
 
 FIVE_JOBS_CLIENTS = 1536
 """The authors ran their five jobs with 1,200 to 1,800 clients."""
-Turns = Literal["phase", "demand", "rotor"]
 Clients = Annotated[int, Field(ge=2, le=128)]
 Loss = Annotated[float, Field(ge=0, le=20)]
 Rate = Annotated[float, Field(gt=0, le=10_000)]
@@ -120,7 +120,7 @@ class PropiusSettings(PacketSettings):
     slow_trunk_mbps: Annotated[Rate, Option("--slow-trunk-mbps", "MBPS")] = Field(
         default=25.0, description="rate of the trunk links in study trunk, in Mb/s"
     )
-    turns: Annotated[tuple[Turns, ...], Option(metavar="NAME,...")] = Field(
+    turns: Annotated[tuple[TrunkPolicy, ...], Option(metavar="NAME,...")] = Field(
         default=("phase", "demand", "rotor"), min_length=1, description="policies of the optical trunk"
     )
     scale: PropiusScale = PropiusScale()

@@ -189,7 +189,6 @@ class JobManager:
         self._jobs: dict[int, _Entry] = {}
 
     def register(self, job: EdgeJob, now: float) -> int:
-        """Enter a job; its number."""
         number = self._next
         self._next += 1
         self._jobs[number] = _Entry(OpenJob(number, job, now, 0, 0, 0, 0, open=False), now)
@@ -201,7 +200,7 @@ class JobManager:
 
         This ends the round or attempt before: the clients of that one may be bound again.
         """
-        entry = self._heard(number, now)
+        entry = self.heard(number, now)
         if entry is None:
             return False
         self._close(entry, now)
@@ -212,7 +211,7 @@ class JobManager:
 
     def end_request(self, number: int, now: float) -> int | None:
         """Close the round to more clients; how many it has, None if there is no such job (any more)."""
-        entry = self._heard(number, now)
+        entry = self.heard(number, now)
         if entry is None:
             return None
         self._close(entry, now)
@@ -244,20 +243,18 @@ class JobManager:
         entry = self._jobs.get(number)
         return None if entry is None else len(entry.clients)
 
-    def heard(self, number: int, now: float) -> None:
-        self._heard(number, now)
-
-    def prune(self, now: float) -> list[int]:
+    def prune(self, now: float) -> None:
+        """Forget the jobs that have been silent for too long."""
         silent = [number for number, entry in self._jobs.items() if now - entry.heard_s >= self._silent_s]
         for number in silent:
             del self._jobs[number]
         self.version += bool(silent)
-        return silent
 
     def jobs(self) -> tuple[OpenJob, ...]:
         return tuple(replace(entry.job, bound=len(entry.clients), served=entry.served) for entry in self._jobs.values())
 
-    def _heard(self, number: int, now: float) -> _Entry | None:
+    def heard(self, number: int, now: float) -> _Entry | None:
+        """Note that a job has spoken; None if there is no such job (any more)."""
         entry = self._jobs.get(number)
         if entry is not None:
             entry.heard_s = now

@@ -381,7 +381,6 @@ class Irs(EdgePolicy):
         self._counted: tuple[Sequence[Attributes], list[Attributes], Counter[Cell]] | None = None
 
     def plan(self, jobs: Sequence[OpenJob], clients: Sequence[Attributes], now: float) -> dict[str, Any]:
-        """The owners of the clients, from all registered jobs and all known clients."""
         bounds = sorted({job.job.bounds for job in jobs})
         groups = [sorted((job for job in jobs if job.job.bounds == least), key=by_demand) for least in bounds]
         cells = self._cells(clients, bounds)
@@ -435,7 +434,6 @@ class IrsScore(Irs):
     name: ClassVar[str] = "irs-score"
 
     def plan(self, jobs: Sequence[OpenJob], clients: Sequence[Attributes], now: float) -> dict[str, float]:
-        """The score of each job by its number."""
         bounds, score = sorted({job.job.bounds for job in jobs}), dict[str, float]()
         for least, share in zip(bounds, shares(self._cells(clients, bounds), len(bounds)), strict=True):
             group = sorted((job for job in jobs if job.job.bounds == least), key=by_total_demand)

@@ -73,7 +73,6 @@ class ControlServer(Actor):
         self.spawn(self.refresh())
 
     async def handle(self, frame: Frame) -> Reply:
-        """Answer one request; ``EdgeRefused`` for one that is wrong."""
         before = self._version
         reply = await super().handle(frame)
         if self._version != before:
@@ -270,15 +269,10 @@ class ManagerServer(Actor):
         return {"client": answer.client, "offers": offers}
 
     @operation
-    async def accept(self, job: Number, client: Number, device: Number) -> Reply:
+    async def accept(self, job: Number, device: Number) -> Reply:
         """Accept an offer. The answer is that of ``bind``."""
         async with self._accepts:
             return await self._control.call("bind", job=job, device=device)
-
-    @operation
-    def nack(self, client: Number, jobs: Annotated[list[Number], Field(max_length=20)]) -> dict[str, Any]:
-        """Tell that none of the offers fits."""
-        return {}
 
     async def learn(self) -> None:
         """Take jobs and plan from the control actor, once it has newer ones. ``EdgeError`` if it is gone."""
@@ -308,7 +302,6 @@ class ManagerServer(Actor):
         self.events.note("served", manager=self._number, checkins=self._checkins, processor_s=spent)
 
     async def end(self) -> None:
-        """Close all connections, too."""
         await super().end()
         await self._news.close()
         await self._control.close()
@@ -345,23 +338,15 @@ class ControlClient:
 
     async def accept(self, job: int) -> Binding | None:
         """Accept an offer; None if the client is refused, since the round has all its clients or has ended."""
-        client, manager = self._checked_in()
-        answer = await self._call(manager, "accept", job=job, client=client, device=self._device)
+        if self._id is None or self._manager is None:
+            raise EdgeError("a client accepts what it was never offered")
+        client, answer = self._id, await self._call(self._manager, "accept", job=job, device=self._device)
         return Binding(client, job, answer["round"], answer["attempt"]) if answer["bound"] else None
-
-    async def nack(self, jobs: Sequence[int]) -> None:
-        client, manager = self._checked_in()
-        await self._call(manager, "nack", client=client, jobs=jobs)
 
     async def close(self) -> None:
         manager, self._manager, self._id = self._manager, None, None
         if manager is not None:
             await manager.close()
-
-    def _checked_in(self) -> tuple[int, Client]:
-        if self._id is None or self._manager is None:
-            raise EdgeError("a client accepts or declines what it was never offered")
-        return self._id, self._manager
 
     async def _balanced(self) -> Client:
         balancer = Client(self._netns_fd, self._address, patience_s=self._patience_s)

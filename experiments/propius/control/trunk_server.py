@@ -119,7 +119,6 @@ class TrunkActor(Actor):
                 self._note(action)
 
     async def end(self) -> None:
-        """Leave the controller."""
         await super().end()
         self._thread.shutdown(wait=True)
         self._channel.close()

@@ -24,7 +24,6 @@ from experiments.propius.data.clients import (
     Binding,
     Device,
     Get,
-    Nack,
     Pause,
     Push,
     Rest,
@@ -150,7 +149,6 @@ class EdgeClient:
         self._vanishing = {fault.round for fault in run.vanishing if fault.client == number}
 
     async def run(self) -> None:
-        """Work until the client vanishes."""
         try:
             await self._work()
         finally:
@@ -159,7 +157,7 @@ class EdgeClient:
         self._events.note("gone", client=self.number, why="vanished before its upload")
 
     async def _work(self) -> None:
-        actions: list[Action] = list(self._device.start(time.monotonic()))
+        actions: list[Action] = list(self._device.start())
         while actions:
             action = actions.pop(0)
             if isinstance(action, Push) and action.round in self._vanishing:
@@ -167,37 +165,33 @@ class EdgeClient:
             try:
                 actions += await self._do(action)
             except EdgeError:
-                actions = list(self._device.failed(time.monotonic()))
+                actions = list(self._device.failed())
 
     async def _do(self, action: Action) -> tuple[Action, ...]:
         device, began = self._device, time.monotonic()
         if isinstance(action, AskForJobs):
             offers = await self._control.check_in(device.profile.attributes)
-            now = time.monotonic()
-            self._events.note("checkin", now, client=self.number, offers=len(offers))
-            return device.offered(offers, now)
+            self._events.note("checkin", client=self.number, offers=len(offers))
+            return device.offered(offers)
         if isinstance(action, Accept):
             binding = await self._control.accept(action.job)
-            now = time.monotonic()
-            return device.refused(now) if binding is None else device.accepted(binding, now)
-        if isinstance(action, Nack):
-            await self._control.nack(action.jobs)
-            return ()
+            return device.refused() if binding is None else device.accepted(binding)
         if isinstance(action, Get):
             hit, model = await self._data.get(action.job, action.round)
             if model is None:
-                return device.absent(time.monotonic())
-            return device.got(self._worked("get", began, bytes=len(model), hit=hit))
+                return device.absent()
+            self._worked("get", began, bytes=len(model), hit=hit)
+            return device.got()
         if isinstance(action, Push):
             return await self._push(began)
         await asyncio.sleep(action.seconds)
-        now = time.monotonic()
         if isinstance(action, Rest):
             return ()
         if isinstance(action, Pause):
-            return device.woke(now)
-        late = max(0.0, now - began - action.seconds)
-        return device.trained(self._worked("train", began, late_s=round(late, 6)))
+            return device.woke()
+        late = max(0.0, time.monotonic() - began - action.seconds)
+        self._worked("train", began, late_s=round(late, 6))
+        return device.trained()
 
     async def _push(self, began: float) -> tuple[Action, ...]:
         binding = self._binding
@@ -205,14 +199,13 @@ class EdgeClient:
         payload = update_of(self._run, binding.job, binding.round, self.number)
         outcome = await self._data.push(identity, payload)
         attempt = binding.attempt if self._run.mode == "fixed" else 0
-        now = self._worked("push", began, attempt=attempt, bytes=len(payload), outcome=outcome)
-        return self._device.pushed(outcome, now)
+        self._worked("push", began, attempt=attempt, bytes=len(payload), outcome=outcome)
+        return self._device.pushed(outcome)
 
-    def _worked(self, kind: str, began: float, **fields: Any) -> float:
-        """Note work for the job that the client serves; the time, at which it ended."""
-        now, of = time.monotonic(), self._binding
-        self._events.note(kind, began, now, client=self.number, job=of.job, round=of.round, **fields)
-        return now
+    def _worked(self, kind: str, began: float, **fields: Any) -> None:
+        """Note work that ends now for the job that the client serves."""
+        of = self._binding
+        self._events.note(kind, began, time.monotonic(), client=self.number, job=of.job, round=of.round, **fields)
 
     @property
     def _binding(self) -> Binding:

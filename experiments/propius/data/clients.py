@@ -156,13 +156,6 @@ class Accept:
 
 
 @dataclass(frozen=True)
-class Nack:
-    """Tell the client manager that no offer fits; no answer is awaited."""
-
-    jobs: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Get:
     """Download the model of a round; then ``Device.got``."""
 
@@ -199,7 +192,7 @@ class Rest:
     seconds: float
 
 
-Action = AskForJobs | Accept | Nack | Get | Train | Push | Pause | Rest
+Action = AskForJobs | Accept | Get | Train | Push | Pause | Rest
 Outcome = Literal["acknowledged", "late", "lost", "refused"]
 
 
@@ -241,14 +234,7 @@ class DeviceTimers:
     rest_s: float = 0.0
 
     def scaled(self, time: float) -> DeviceTimers:
-        return replace(
-            self,
-            ask_again_s=self.ask_again_s * time,
-            pause_s=self.pause_s * time,
-            refused_s=self.refused_s * time,
-            poll_s=self.poll_s * time,
-            rest_s=self.rest_s * time,
-        )
+        return replace(self, **{name: wait * time for name, wait in vars(self).items() if name.endswith("_s")})
 
 
 class Device:
@@ -278,55 +264,54 @@ class Device:
         self._polled = 0
         self._fetching = False
 
-    def start(self, now: float) -> tuple[Action, ...]:
+    def start(self) -> tuple[Action, ...]:
         """The device is switched on; it checks in at a random moment of the first ``ask_again_s`` seconds."""
         return (Pause(random.Random(self._seed).uniform(0, self.timers.ask_again_s)),)
 
-    def offered(self, offers: Sequence[Offer], now: float) -> tuple[Action, ...]:
+    def offered(self, offers: Sequence[Offer]) -> tuple[Action, ...]:
         """The answer to CHECKIN: the client takes the first offer whose private bound it meets."""
         for offer in offers:
             if offer.private_bound <= self.profile.private_size and self.assigned in (None, offer.name):
                 return (Accept(offer.job),)
-        wait = self._wait(self.timers.ask_again_s)
-        return (Nack(tuple(offer.job for offer in offers)), wait) if offers else (wait,)
+        return (self._wait(self.timers.ask_again_s),)
 
-    def accepted(self, binding: Binding, now: float) -> tuple[Action, ...]:
+    def accepted(self, binding: Binding) -> tuple[Action, ...]:
         self.binding = binding
         self._asked = self._polled = 0
         return self._get()
 
-    def refused(self, now: float) -> tuple[Action, ...]:
+    def refused(self) -> tuple[Action, ...]:
         """ACCEPT was refused, since the round has all its clients or has ended."""
         return (self._wait(self.timers.refused_s) if self.timers.asks else Pause(self.timers.refused_s),)
 
-    def absent(self, now: float) -> tuple[Action, ...]:
+    def absent(self) -> tuple[Action, ...]:
         """The server has no model of the round yet."""
         if self._polled >= self.timers.polls:
-            return self.failed(now)
+            return self.failed()
         self._polled += 1
         self._fetching = True
         return (Pause(self.timers.poll_s),)
 
-    def got(self, now: float) -> tuple[Action, ...]:
+    def got(self) -> tuple[Action, ...]:
         return self._rested(Train(self.train_s))
 
-    def trained(self, now: float) -> tuple[Action, ...]:
+    def trained(self) -> tuple[Action, ...]:
         assert self.binding is not None, "only a bound client trains"
         return self._rested(Push(self.binding.job, self.binding.round))
 
-    def pushed(self, outcome: Outcome, now: float) -> tuple[Action, ...]:
+    def pushed(self, outcome: Outcome) -> tuple[Action, ...]:
         """The upload has ended, however: the client is free again."""
         self.binding = None
         return self._rested(AskForJobs())
 
-    def failed(self, now: float) -> tuple[Action, ...]:
+    def failed(self) -> tuple[Action, ...]:
         """A server did not answer, or answered with an error: the client gives up its work and pauses."""
         self.binding = None
         self._asked = 0
         self._fetching = False
         return (Pause(self.timers.pause_s),)
 
-    def woke(self, now: float) -> tuple[Action, ...]:
+    def woke(self) -> tuple[Action, ...]:
         return self._get() if self._fetching else (AskForJobs(),)
 
     def _get(self) -> tuple[Action, ...]:

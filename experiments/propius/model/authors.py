@@ -52,7 +52,6 @@ class Means(NamedTuple):
 
 
 def _means(clients: int) -> dict[tuple[int, str], Means]:
-    """The authors' means with ``clients`` clients, by clients and policy."""
     jct, scheduling, response = (published(f"propius-{name}-{clients}").values for name in _NAMES)
     return {(clients, policy): Means(jct[policy], scheduling[policy], response[policy]) for policy in jct}
 

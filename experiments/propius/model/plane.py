@@ -167,11 +167,9 @@ class Plane:
             self._held[job].closed = True
 
     def count(self, job: int) -> int:
-        """How many updates of the job's round the root has."""
         return self._held[job].count if job in self._held else 0
 
     def serves(self, binding: Binding) -> bool:
-        """Whether a client bound so gets the model, or may go on with it."""
         held = self._held.get(binding.job)
         if held is None or held.round != binding.round:
             return False
@@ -188,7 +186,6 @@ class Plane:
             self._get_at_leaf(client, binding, got)
 
     def push(self, client: ClientProfile, binding: Binding, pushed: Callable[[Outcome], None]) -> None:
-        """Bring a client's update to its server, then tell the outcome."""
         network, rate = self.network, self._rate(client)
         if network.topology == "flat":
             self._clock.later(network.model_bytes * 8 / rate, lambda: pushed(self._add(binding, 1)))

@@ -106,11 +106,9 @@ class Idle:
         self._due = np.full(count, inf)
         self._first: int | None = None
 
-    def park(self, client: int, ask: float, now: float) -> None:
+    def park(self, client: int, ask: float) -> None:
         """The client waits and will check in at ``ask``; its waits after that come from its own state machine."""
-        device, waits = self._devices[client], []
-        for _ in range(self._asks):
-            waits.append(_wait(device, ask))
+        waits = [_wait(self._devices[client]) for _ in range(self._asks)]
         self._anchor[client] = ask
         self._offsets[client, 1:] = np.cumsum(waits[:-1])
         self._period[client] = sum(waits)
@@ -158,18 +156,19 @@ class Idle:
         device, asked, cycles = self._devices[client], int(self._asked[client]), int(self._cycles[client])
         start = float(self._anchor[client] + cycles * self._period[client])
         lately = [start + float(offset) for offset in self._offsets[client, :asked]]
-        for time in lately:
-            _wait(device, time)
+        for _ in lately:
+            _wait(device)
         self._idle[client] = False
         self._due[client] = inf
         self._first = None
         return client, lately
 
 
-def _wait(device: Device, now: float) -> float:
+def _wait(device: Device) -> float:
     """One check-in in vain: how long the device then waits before it is about to check in again."""
-    wait = next(action for action in device.offered((), now) if isinstance(action, Pause))
-    device.woke(now + wait.seconds)
+    (wait,) = device.offered(())
+    assert isinstance(wait, Pause), "nothing was offered"
+    device.woke()
     return wait.seconds
 
 
@@ -236,7 +235,7 @@ class _Simulation:
             poll_s = inf if self.input.network.topology == "flat" else POLL_S
             self.clock.at(job.arrival_s, self._start, SimulatedJob(JobRounds(job, poll_s=poll_s)))
         for client, device in enumerate(self.devices):
-            self._act(client, device.start(0.0))
+            self._act(client, device.start())
         if self.refresh_s < inf:
             self.clock.at(0.0, self._refresh)
         self._play()
@@ -400,7 +399,7 @@ class _Simulation:
                 case Pause(seconds):
                     self._park(client, now + seconds)
                 case AskForJobs():
-                    self._act(client, device.offered(self._check_in(client, now), now))
+                    self._act(client, device.offered(self._check_in(client, now)))
                 case Accept(job):
                     self._act(client, self._accept(client, job))
                 case Get():
@@ -412,10 +411,9 @@ class _Simulation:
                     self._push(client)
 
     def _park(self, client: int, ask: float) -> None:
-        """The client waits in vain until ``ask``."""
-        self.devices[client].woke(ask)
+        self.devices[client].woke()
         self.in_vain[client] += 1
-        self.idle.park(client, ask, self.clock.now)
+        self.idle.park(client, ask)
         if self.in_vain[client] >= IN_VAIN and not self.policy.per_client:
             self.idle.refuse(client)
 
@@ -424,10 +422,10 @@ class _Simulation:
         binding = self.manager.accept(number, client, now)
         if binding is None:
             self._tell("refused", client=client, job=number)
-            return device.refused(now)
+            return device.refused()
         self.in_vain[client] = 0
         self._tell("bound", client=client, job=number, round=binding.round)
-        actions = device.accepted(binding, now)
+        actions = device.accepted(binding)
         self._changed()
         bound = self.manager.bound(number)
         if bound is not None and bound >= self.jobs[number].rounds.job.selected:
@@ -454,7 +452,7 @@ class _Simulation:
         if client in waiting and waiting[client][0] is binding:
             del waiting[client]
             self._tell("gone", client=client, why="the round did not start")
-            self._act(client, self.devices[client].failed(self.clock.now))
+            self._act(client, self.devices[client].failed())
 
     def _release(self, job: SimulatedJob) -> None:
         """Each client that waits for the model learns at its next poll that it is there, or that the attempt ended."""
@@ -463,9 +461,9 @@ class _Simulation:
             device = self.devices[client]
             poll_s = device.timers.poll_s
             polls = max(1, ceil((now - since) / poll_s - 1e-9))
-            for poll in range(polls):
-                device.absent(since + poll * poll_s)
-                device.woke(since + (poll + 1) * poll_s)
+            for _ in range(polls):
+                device.absent()
+                device.woke()
             self.clock.at(since + polls * poll_s, self._arrive, client, binding)
 
     def _arrive(self, client: int, binding: Binding) -> None:
@@ -477,7 +475,7 @@ class _Simulation:
     def _away(self, client: int) -> None:
         """The server sends the client away, since its round is over or starts again: it is free at once."""
         self._tell("gone", client=client, why="the round ended without it")
-        self._act(client, self.devices[client].pushed("refused", self.clock.now))
+        self._act(client, self.devices[client].pushed("refused"))
 
     def _download(self, client: int, binding: Binding) -> None:
         self.began[client] = self.clock.now
@@ -489,7 +487,7 @@ class _Simulation:
         if self._sent_away(binding):
             self._away(client)
         else:
-            self._act(client, self.devices[client].got(self.clock.now))
+            self._act(client, self.devices[client].got())
 
     def _trained(self, client: int) -> None:
         binding = self._bound(client)
@@ -498,7 +496,7 @@ class _Simulation:
         if self._sent_away(binding):
             self._away(client)
         else:
-            self._act(client, self.devices[client].trained(self.clock.now))
+            self._act(client, self.devices[client].trained())
 
     def _push(self, client: int) -> None:
         binding = self._bound(client)
@@ -508,7 +506,7 @@ class _Simulation:
     def _pushed(self, client: int, binding: Binding, outcome: Outcome) -> None:
         fields = {"client": client, "job": binding.job, "round": binding.round}
         self._tell("push", self.began[client], bytes=self._bytes, outcome=outcome, **fields)
-        self._act(client, self.devices[client].pushed(outcome, self.clock.now))
+        self._act(client, self.devices[client].pushed(outcome))
 
     def _sent_away(self, binding: Binding) -> bool:
         return self.plane.sends_away and not self.plane.serves(binding)

@@ -27,7 +27,6 @@ from controllers.policies.rotor import DemandPolicy
 from controllers.policies.static import split_bandwidth
 from experiments.propius.control.policies import load_edge_policy
 from experiments.propius.control.servers import ControlServer, ManagerServer
-from experiments.propius.control.trunk import TrunkArbiter
 from experiments.propius.data.messages import EdgeRefused, Frame, perform
 from railyard.errors import CircuitError, ConfigError
 from railyard.protocol import to_json
@@ -103,6 +102,5 @@ test_refusals = refusals(
         "bandwidth split by traffic": split_bandwidth,
         "slice of a rack": slice_of_rack,
         "allocator": lambda shape, server, **options: Allocator(Torus(tuple(shape), tuple(server)), **options),
-        "trunk": TrunkArbiter,
     },
 )

@@ -71,7 +71,7 @@ def test_a_job_that_does_not_finish_is_not_averaged_in() -> None:
 
 def test_a_round_that_was_repeated_counts_its_attempts() -> None:
     metrics = edge_metrics([*ONE_ROUND[:2], event("timeout", 15, job=0, round=0, phase="scheduling"), *ONE_ROUND[2:]])
-    assert metrics.repeated_scheduling == 1
+    assert metrics.repeated == 1
     assert metrics.scheduling_s == 2 and metrics.scheduling_attempt_s == (5 + 2) / 2
 
 

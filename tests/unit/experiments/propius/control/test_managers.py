@@ -13,8 +13,8 @@ from experiments.propius.control.managers import (
     JobManager,
     LoadBalancer,
 )
-from experiments.propius.control.policies import OpenJob, Scheduler, load_edge_policy
-from experiments.propius.data.jobs import BASIC, FIVE_JOBS, HIGH, HIGHEST, MIDDLE, Attributes
+from experiments.propius.control.policies import Scheduler, load_edge_policy
+from experiments.propius.data.jobs import BASIC, HIGH, HIGHEST, MIDDLE, Attributes
 
 LOW = Attributes(1, 1, 1, 1)
 
@@ -42,13 +42,6 @@ def test_offers_are_open_jobs_whose_bounds_the_client_meets_each_once_and_at_mos
         assert set(found) <= fitting
         if policy != "irs-tiers":
             assert len(found) == min(MOST_OFFERS, len(fitting))
-
-
-def test_an_offer_tells_name_and_private_bound() -> None:
-    tested = manager()
-    tested.update([OpenJob(4, FIVE_JOBS[4], 0.0, 0, 2, 0, 0)], None, 0.0)
-    (offer,) = tested.check_in(None, BEST, 0.0).offers
-    assert (offer.job, offer.name, offer.private_bound) == (4, "job-5", 120)
 
 
 def test_a_new_update_changes_the_offers_of_clients_known_before() -> None:
@@ -190,14 +183,6 @@ def test_no_round_has_more_clients_than_it_asked_for_or_one_twice(steps: list[tu
             assert job.open == (job.number not in ended and job.bound < job.demand)
 
 
-def test_an_accept_after_the_end_of_the_request_is_refused() -> None:
-    manager, number = opened()
-    assert manager.accept(number, 7, 1.0) is not None
-    assert manager.end_request(number, 2.0) == 1
-    assert manager.accept(number, 8, 3.0) is None
-    assert not any(job.open for job in manager.jobs())
-
-
 def test_an_attempt_binds_its_clients_anew_and_tells_its_number() -> None:
     manager, number = opened(1)
     first = manager.accept(number, 7, 1.0)
@@ -211,7 +196,7 @@ def test_a_silent_job_is_forgotten_and_one_that_spoke_is_not() -> None:
     manager, number = opened()
     other = manager.register(edge_job("b"), 0.0)
     manager.heard(number, 100.0)
-    assert manager.prune(SILENT_S) == [other]
+    manager.prune(SILENT_S)
     assert [job.number for job in manager.jobs()] == [number]
     assert manager.request(other, 0, 1, SILENT_S) is False
     assert manager.end_request(other, SILENT_S) is None and manager.bound(other) is None

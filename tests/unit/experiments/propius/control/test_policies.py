@@ -27,7 +27,7 @@ from experiments.propius.control.policies import (
     scarcest_first,
     shares,
 )
-from experiments.propius.data.clients import AskForJobs, Device, DeviceTimers, Nack, Offer, Pause, stratified
+from experiments.propius.data.clients import AskForJobs, Device, DeviceTimers, Offer, Pause, stratified
 from experiments.propius.data.jobs import BASIC, FIVE_JOBS, HIGHEST, MIDDLE, Attributes, scaled_jobs
 from railyard.errors import ConfigError
 
@@ -174,16 +174,16 @@ def test_a_client_walks_from_the_last_job_to_the_first() -> None:
 
 def test_an_assigned_client_declines_other_jobs() -> None:
     device = Device(client(attributes=BEST), DeviceTimers(), 1, assigned="mine")
-    assert device.offered([Offer(0, 0.0, "other")], 0.0) == (Nack((0,)), Pause(2.0))
+    assert device.offered([Offer(0, 0.0, "other")]) == (Pause(2.0),)
 
 
 def test_without_a_control_plane_a_client_pauses_20_s_if_not_eligible_and_3_s_if_refused() -> None:
     device = Device(client(private_size=10.0), random_selection_timers(DeviceTimers()), 1)
     for _ in range(8):
-        assert device.offered([], 0.0) == (Pause(20.0),)
-        assert device.refused(0.0) == (Pause(3.0),)
-        assert device.woke(0.0) == (AskForJobs(),)
-    assert device.offered([Offer(0, 11.0)], 0.0) == (Nack((0,)), Pause(20.0))
+        assert device.offered([]) == (Pause(20.0),)
+        assert device.refused() == (Pause(3.0),)
+        assert device.woke() == (AskForJobs(),)
+    assert device.offered([Offer(0, 11.0)]) == (Pause(20.0),)
 
 
 Order = Callable[[Sequence[OpenJob]], Sequence[OpenJob]]

@@ -12,7 +12,6 @@ from experiments.propius.data.clients import (
     Device,
     DeviceTimers,
     Get,
-    Nack,
     Offer,
     Pause,
     Push,
@@ -74,10 +73,6 @@ def test_drawn_clients_have_the_published_quantiles() -> None:
     assert drawn(50, 3) == clients[:50] != drawn(50, 4)
 
 
-def test_training_takes_1_2_s_for_each_millisecond_per_sample() -> None:
-    assert client(speed_ms=63.0).train_s() == pytest.approx(75.6)
-
-
 def test_bounds_are_met_when_each_attribute_is_at_least_them() -> None:
     assert HIGHEST.meets(HIGH) and HIGH.meets(MIDDLE) and MIDDLE.meets(BASIC)
     assert BASIC.meets(BASIC._replace(speed_ms=99.0)), "no job bounds the speed"
@@ -114,81 +109,69 @@ def device(private_size: float = 100.0) -> Device:
 
 
 def test_a_client_takes_the_first_offer_whose_private_bound_it_meets() -> None:
-    assert device().offered([Offer(4, 120.0), Offer(2, 100.0), Offer(1, 0.0)], 0.0) == (Accept(2),)
+    assert device().offered([Offer(4, 120.0), Offer(2, 100.0), Offer(1, 0.0)]) == (Accept(2),)
 
 
 def test_a_client_declines_offers_that_all_ask_for_more_data() -> None:
-    assert device().offered([Offer(4, 120.0), Offer(2, 101.0)], 0.0) == (Nack((4, 2)), Pause(2.0))
+    assert device().offered([Offer(4, 120.0), Offer(2, 101.0)]) == (Pause(2.0),)
 
 
 def test_without_an_offer_it_asks_five_times_more_and_then_pauses() -> None:
     tested = device()
     waits = []
     for _ in range(7):
-        (wait,) = tested.offered([], 0.0)
-        assert tested.woke(0.0) == (AskForJobs(),)
+        (wait,) = tested.offered([])
+        assert tested.woke() == (AskForJobs(),)
         waits.append(wait)
     assert waits == [Pause(2.0)] * 5 + [Pause(20.0), Pause(2.0)]
 
 
 def test_a_refusal_counts_as_no_offer() -> None:
     tested = device()
-    assert [tested.refused(0.0) for _ in range(6)] == [(Pause(2.0),)] * 5 + [(Pause(20.0),)]
+    assert [tested.refused() for _ in range(6)] == [(Pause(2.0),)] * 5 + [(Pause(20.0),)]
 
 
 def test_a_round_is_download_training_upload_and_then_the_next_check_in() -> None:
     tested = Device(client(speed_ms=50.0), DeviceTimers(), 1)
-    assert tested.accepted(Binding(7, 3, 5), 0.0) == (Get(3, 5),)
-    assert tested.got(1.0) == (Train(pytest.approx(60.0)),)  # type: ignore[arg-type]
-    assert tested.trained(61.0) == (Push(3, 5),)
+    assert tested.accepted(Binding(7, 3, 5)) == (Get(3, 5),)
+    assert tested.got() == (Train(pytest.approx(60.0)),)  # type: ignore[arg-type]
+    assert tested.trained() == (Push(3, 5),)
     assert tested.binding == Binding(7, 3, 5)
-    assert tested.pushed("acknowledged", 62.0) == (AskForJobs(),)
+    assert tested.pushed("acknowledged") == (AskForJobs(),)
     assert tested.binding is None
 
 
 def test_a_client_that_rests_does_so_after_each_step_of_its_work_but_not_after_a_failure() -> None:
     tested = Device(client(speed_ms=50.0), DeviceTimers(rest_s=9.0).scaled(0.1), 1)
-    assert tested.accepted(Binding(7, 3, 5), 0.0) == (Get(3, 5),)
-    rest, train = tested.got(1.0)
+    assert tested.accepted(Binding(7, 3, 5)) == (Get(3, 5),)
+    rest, train = tested.got()
     assert rest == Rest(pytest.approx(0.9)) and isinstance(train, Train)  # type: ignore[arg-type]
-    assert tested.trained(61.0) == (rest, Push(3, 5))
-    assert tested.pushed("acknowledged", 62.0) == (rest, AskForJobs())
-    assert tested.failed(63.0) == (Pause(2.0),)
+    assert tested.trained() == (rest, Push(3, 5))
+    assert tested.pushed("acknowledged") == (rest, AskForJobs())
+    assert tested.failed() == (Pause(2.0),)
 
 
 def test_work_starts_the_count_of_questions_anew() -> None:
     tested = device()
     for _ in range(5):
-        tested.offered([], 0.0)
-    tested.accepted(Binding(7, 3, 5), 0.0)
-    tested.pushed("late", 1.0)
-    assert tested.offered([], 0.0) == (Pause(2.0),)
+        tested.offered([])
+    tested.accepted(Binding(7, 3, 5))
+    tested.pushed("late")
+    assert tested.offered([]) == (Pause(2.0),)
 
 
 def test_a_model_that_is_not_there_yet_is_asked_for_every_3_s_and_given_up_after_50_times() -> None:
     tested = device()
-    tested.accepted(Binding(7, 3, 5), 0.0)
+    tested.accepted(Binding(7, 3, 5))
     for _ in range(50):
-        assert tested.absent(0.0) == (Pause(3.0),)
-        assert tested.woke(3.0) == (Get(3, 5),)
-    assert tested.absent(0.0) == (Pause(20.0),)
-    assert tested.woke(20.0) == (AskForJobs(),)
-
-
-def test_a_failure_ends_the_work_with_a_pause() -> None:
-    tested = device()
-    tested.accepted(Binding(7, 3, 5), 0.0)
-    assert tested.failed(1.0) == (Pause(20.0),)
-    assert tested.binding is None
-    assert tested.woke(21.0) == (AskForJobs(),)
+        assert tested.absent() == (Pause(3.0),)
+        assert tested.woke() == (Get(3, 5),)
+    assert tested.absent() == (Pause(20.0),)
+    assert tested.woke() == (AskForJobs(),)
 
 
 def test_clients_start_at_moments_of_their_own_that_the_seed_repeats() -> None:
-    starts = [Device(client(number), DeviceTimers(), 9).start(0.0)[0] for number in range(20)]
+    starts = [Device(client(number), DeviceTimers(), 9).start()[0] for number in range(20)]
     assert len(set(starts)) == 20
     assert all(isinstance(start, Pause) and 0 <= start.seconds <= 2 for start in starts)
-    assert starts == [Device(client(number), DeviceTimers(), 9).start(0.0)[0] for number in range(20)]
-
-
-def test_scaled_timers_keep_their_counts() -> None:
-    assert DeviceTimers().scaled(0.1) == DeviceTimers(0.2, 5, 2.0, 0.2, pytest.approx(0.3), 50)  # type: ignore[arg-type]
+    assert starts == [Device(client(number), DeviceTimers(), 9).start()[0] for number in range(20)]
