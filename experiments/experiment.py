@@ -58,6 +58,8 @@ class Experiment(ABC, Generic[S]):
     """Whether the rows are measured points on a fabric, which carry a verdict."""
     keeps: ClassVar[bool] = True
     """Whether a run leaves a results folder also without ``--out``."""
+    root: ClassVar[bool] = True
+    """Whether a run needs root, unless ``needs_root`` says so by the settings."""
 
     omitted: Sequence[str] = ()
     """Sentences about what the settings name and a run or a prediction leaves out, as it is impossible."""
@@ -94,7 +96,7 @@ class Experiment(ABC, Generic[S]):
 
     def needs_root(self) -> bool:
         """Whether a run with these settings needs root."""
-        return True
+        return self.root
 
     def check(self) -> None:
         """Raise ``ConfigError`` for all that can be refused without root and before anything starts."""

@@ -178,11 +178,7 @@ class AllocationStudy(Experiment[AllocationSettings]):
         "--mix 4:4,8:2,16:1                    # sizes of slices and weights",
         "--torus 4x4x2 --server 2x2x1",
     )
-    packets = False
-
-    def needs_root(self) -> bool:
-        """False: the study computes and sends no packets."""
-        return False
+    packets = root = False
 
     def run(self, runner: Runner) -> None:
         runner.progress.begin("computing the studies")
@@ -220,7 +216,6 @@ Racks = list[Allocator]
 
 
 def study_rows(settings: AllocationSettings) -> Iterator[AllocationRow]:
-    """The rows of all selected studies, in the order of ``STUDIES``."""
     rows_of: dict[Study, Callable[[AllocationSettings], Iterator[AllocationRow]]] = {
         "fragmentation": fragmentation_rows,
         "protocols": protocol_rows,
@@ -409,7 +404,6 @@ class Outcomes:
 
     @property
     def failed(self) -> int:
-        """The requests without a slice."""
         return self.requests - self.served
 
 
@@ -523,7 +517,6 @@ def _lost(rack: Allocator, spares: tuple[int, ...], dead: list[int]) -> dict[str
     stuck = [chip for chip in dead if not splicer.splice(chip)]
 
     def in_slices(chips: list[int]) -> int:
-        """Number of chips of all slices that have one of ``chips``."""
         return sum(len(a.chips) for a in {owner[chip].name: owner[chip] for chip in chips}.values())
 
     return {

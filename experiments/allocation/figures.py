@@ -25,7 +25,6 @@ _CHIPS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 def allocation_figures(rows: Rows) -> dict[str, Figure]:
-    """The figures of all studies in the rows of a summary, by name."""
     figures = {"fragmentation": fragmentation, "protocols": protocols, "overprovision": overprovision}
     rows_of = {study: [row for row in rows if row["study"] == study] for study in figures}
     made = {f"allocation_{study}": draw(rows_of[study]) for study, draw in figures.items() if rows_of[study]}

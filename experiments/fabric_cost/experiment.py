@@ -36,12 +36,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 
 from experiments.experiment import Experiment
-from experiments.fabric_cost.row import FabricCostRow
 from experiments.settings import Option, Settings
 from measure.published import published
+from measure.results.row import ResultRow
 
 if TYPE_CHECKING:
     from experiments.runner import Runner
+
 
 Fabric = Literal["fat-tree", "rail-optimized", "photonic"]
 Count = Literal["formula", "whole switches"]
@@ -164,6 +165,27 @@ class FabricCostSettings(Settings):
         return [ClusterDesign(**{**self.model_dump(), "gpus": gpus}) for gpus in self.gpus]
 
 
+@dataclass(kw_only=True)
+class FabricCostRow(ResultRow):
+    """The parts of one fabric for one number of GPUs, and its cost and power beside those of photonic rails."""
+
+    fabric: Annotated[str, "fat-tree, rail-optimized or photonic"]
+    gpus: Annotated[int, "number of GPUs"]
+    tiers: Annotated[int, "tiers of packet switches"]
+    switches: Annotated[int, "packet switches; 0 by the formula, which counts ports"]
+    switch_ports: Annotated[float, "ports of packet switches that are paid for"]
+    circuit_switches: Annotated[int, "optical circuit switches; 0 by the formula"]
+    ocs_ports: Annotated[int, "ports of circuit switches that are paid for"]
+    optics: Annotated[float, "optical transceivers"]
+    cost_usd: Annotated[float, "cost of all parts, in US dollars"]
+    power_w: Annotated[float, "power of all parts, in watts"]
+    cost_ratio: Annotated[float, "cost over that of photonic rails"]
+    power_ratio: Annotated[float, "power over that of photonic rails"]
+    count: Annotated[str, "how parts are counted: formula (that of the authors of Opus) or whole switches"] = (
+        "whole switches"
+    )
+
+
 class FabricCost(Experiment[FabricCostSettings]):
     """Cost and power of photonic rails, of fat trees and of rail-optimized packet switches; no packets, no root."""
 
@@ -175,11 +197,7 @@ class FabricCost(Experiment[FabricCostSettings]):
         "--gpus 8192 --optics-per-gpu 2   # an optic for each port",
         "--ocs-ports 320 --radix 128",
     )
-    packets = False
-
-    def needs_root(self) -> bool:
-        """False: the experiment computes and sends no packets."""
-        return False
+    packets = root = False
 
     def points(self) -> int:
         return len(self.settings.gpus) * sum(map(len, COUNTED.values()))

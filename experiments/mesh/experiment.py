@@ -390,11 +390,7 @@ class MeshRouting(Experiment[MeshStudy]):
         "--width 3 --height 3 --ports 12 --cover           # fewest matchings",
         "--exact --json         # for other programs",
     )
-    packets = keeps = False
-
-    def needs_root(self) -> bool:
-        """False: the study computes and sends no packets."""
-        return False
+    packets = keeps = root = False
 
     def points(self) -> int | None:
         if self.settings.cover:
@@ -426,7 +422,6 @@ class MeshRouting(Experiment[MeshStudy]):
         return NOT_FOUND_EXIT_STATUS if any(open_ones) else 0
 
     def as_json(self, rows: Sequence[Row]) -> Any:
-        """The mesh, and pairs, paths and states of each matching."""
         first = rows[0]
         return {
             **{key: first[key] for key in _OF_MESH},

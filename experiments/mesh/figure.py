@@ -176,7 +176,6 @@ def path_of_light(mesh: Mesh, states: Sequence[bool], port: int) -> tuple[Curve,
 
 
 def _joined(start: Vector, parts: Iterable[Part]) -> Curve:
-    """The curve from ``start`` through parts that continue each other."""
     points, codes = [start], [_MOVE]
     for part, part_codes in parts:
         points += part
@@ -221,7 +220,6 @@ def _body(mesh: Mesh, gate: int) -> list[Vector]:
 
 
 def _guides(mesh: Mesh, states: Sequence[bool]) -> Curve:
-    """All waveguides, as one curve of many parts."""
     ends = [4 * gate.number + side for gate in mesh.gates for side in (0, 1)]
     parts = [(end, through(mesh, end, states[end >> 2])) for end in ends]
     joints = [end for end, other in enumerate(mesh.facing) if other < end]  # each once; ports have negative numbers

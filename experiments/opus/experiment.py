@@ -18,7 +18,6 @@ from pydantic import Field
 
 from experiments.experiment import Experiment
 from experiments.fabric_cost.experiment import ClusterDesign, parts
-from experiments.opus.row import OpusRow
 from experiments.rails.job import fitted, job_point, model_scale
 from experiments.rails.settings import Mode, RailSettings, make_settings
 from experiments.settings import Delay, Delays, Option, Settings
@@ -27,6 +26,7 @@ from measure.metrics.stall import hidden_s
 from measure.metrics.windows import read_phases, windows_between
 from measure.model.prediction import Prediction
 from measure.published import published
+from measure.results.row import ResultRow
 from railyard.errors import ConfigError
 from workloads.catalog import Workload, make_workload, recipe_or_record, recorded_workload
 from workloads.program import Compute
@@ -36,6 +36,7 @@ from workloads.training.recipe import Recipe, changed
 
 if TYPE_CHECKING:
     from experiments.runner import Runner
+
 
 StudyName = Literal["windows", "delay", "bandwidth", "scale", "experts", "cost", "recovery", "technologies"]
 Placement = Literal["in servers", "on rails"]
@@ -115,6 +116,38 @@ class Case:
         return self.mode in ON_CIRCUITS
 
 
+@dataclass(kw_only=True)
+class OpusRow(ResultRow):
+    """A step of one job in one case of a study; times are those of the real system."""
+
+    study: Annotated[str, "the study"]
+    job: Annotated[str, "name of the workload"]
+    gpus: Annotated[int, "number of GPUs of the job"]
+    mode: Annotated[str, "mode of the job"]
+    delay_ms: Annotated[float, "reconfiguration delay"] = 0.0
+    recovery_s: Annotated[float, "link recovery after a reconfiguration"] = 0.0
+    port_gbps: Annotated[float, "rate of one of a GPU's ports"] = 0.0
+    technology: Annotated[str, "kind of optical switch (study technologies)"] = ""
+    ep: Annotated[int, "degree of expert parallelism (study experts)"] = 1
+    placement: Annotated[str, "where the groups of experts lie (study experts): in servers or on rails"] = ""
+    transition: Annotated[str, "dimensions before and after a window (study windows)"] = ""
+    step_s: Annotated[float, "time of a step"]
+    exposed_s: Annotated[float, "what the delays add to the step: over its own time without them"] = 0.0
+    hidden_s: Annotated[float, "delays of the rank with the most, less the exposed time, at least 0"] = 0.0
+    changes: Annotated[float, "reconfigurations in a step, of the rank with the most"] = 0.0
+    utilisation: Annotated[float, "share of the step in which the rank with the most to compute computes"] = 0.0
+    window_s: Annotated[float | None, "window between two phases of this transition, median"] = None
+    windows_s: Annotated[Sequence[float], "every window of a step of this transition"] = ()
+    cost_ratio: Annotated[float | None, "cost of rails of packet switches over that of photonic rails"] = None
+    power_ratio: Annotated[float | None, "power of rails of packet switches over that of photonic rails"] = None
+    authors: Annotated[float | None, "of the authors: exposed time (opus-llama-growth-*) or window (opus-windows)"] = (
+        None
+    )
+    sensitivity: Annotated[
+        dict[str, tuple[float, float]], "step with the least and the most of each assumed size, over the step"
+    ] = field(default_factory=dict)
+
+
 class Opus(Experiment[OpusSettings]):
     """Steps of training jobs of up to 16,384 GPUs on photonic rails: windows, delays, ports, sizes, technologies."""
 
@@ -127,11 +160,7 @@ class Opus(Experiment[OpusSettings]):
         "--study scale,technologies --sensitivity    # up to 16,384 GPUs; what assumed sizes change",
         "--study delay --jobs my_job.yaml --delays 0,10,100",
     )
-    packets = False
-
-    def needs_root(self) -> bool:
-        """False: the experiment computes and sends no packets."""
-        return False
+    packets = root = False
 
     @cached_property
     def _jobs(self) -> Mapping[str, StudiedJob]:
@@ -139,7 +168,6 @@ class Opus(Experiment[OpusSettings]):
         return {name: recipe_or_record(name) for name in names}
 
     def check(self) -> None:
-        """Load all jobs, and lay their ranks out."""
         for technology in self.settings.technologies:
             if technology not in TECHNOLOGIES:
                 raise ConfigError(
@@ -239,7 +267,6 @@ class Opus(Experiment[OpusSettings]):
 
 
 def _rail_ports(job: StudiedJob) -> int:
-    """Ports that a rail of the job needs at one switch."""
     ports = _workload(job).ports_per_gpu if isinstance(job, Record) else job.fabric.ports_per_gpu
     return _gpus(job) // _gpus_per_server(job) * ports
 
@@ -341,7 +368,6 @@ def _predicted(content: str | Record, mode: Mode, policy: str | None, delay_ms: 
 
 
 def computed(case: Case) -> Prediction:
-    """The step of a case as the model plays it."""
     return _predicted(_content(case.job), case.mode, case.policy, case.delay_ms, case.recovery_s)
 
 

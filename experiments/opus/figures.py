@@ -60,7 +60,6 @@ def _placed_title(rows: Rows) -> str:
 
 
 def drawn(rows: Rows) -> Iterator[Drawn]:
-    """The figures of all studies among ``rows``."""
     own = {study: [row for row in rows if row["study"] == study] for study in dict.fromkeys(r["study"] for r in rows)}
     for study, plot in _PLOTS.items():
         if study in own:

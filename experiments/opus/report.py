@@ -6,9 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.opus.experiment import ON_CIRCUITS
-from experiments.opus.row import spread
 from experiments.report import Column, Drawn, Recorded, Report, Table
 from measure.results.row import Row
+
+
+def spread(sensitivity: Mapping[str, Sequence[float]]) -> float | None:
+    """The largest change of a step by an assumed size, as a share of it; None without assumptions."""
+    return max((abs(ratio - 1) for both in sensitivity.values() for ratio in both), default=None)
+
 
 _HEAD = (Column("job", "job", left=True), Column("GPUs", "gpus", ",", wide=True))
 _MODE = Column("mode", "mode", left=True)

@@ -6,7 +6,9 @@ is a gap between two phases, which can hide a reconfiguration.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,7 +17,6 @@ from matplotlib.ticker import StrMethodFormatter
 
 from experiments.rails.overhead import electrical_row, published_overhead, published_steps
 from experiments.rails.settings import MODES
-from experiments.rails.windows import PooledWindows
 from experiments.report import off_percent
 from measure.figures import looks, plot
 from measure.figures.curves import Rows
@@ -23,9 +24,13 @@ from measure.figures.looks import DIMENSIONS, DOTTED, GREY, TEXT, Look
 from measure.figures.plot import Panel, Plot, figure_of
 from measure.figures.style import MEDIUM, SMALL, entry, legend, new_figure, open_mark, style_axes, time_unit
 from measure.metrics.estimate import estimate, ratios
-from measure.metrics.windows import Transition
+from measure.metrics.point import within
+from measure.metrics.steps import Steps
+from measure.metrics.windows import Transition, read_phases, windows_between
 from measure.results.estimates import values_of
 from measure.results.row import Row
+from railyard.scale import Scale
+from railyard.timeline import Event
 
 _WIDE_WINDOWS = 50.0
 """Ratio of the longest to the shortest window from which on the axis is logarithmic."""
@@ -98,6 +103,55 @@ def _over(row: Row, base: Row) -> list[float | None]:
     """By how many percent the step of a row is longer than that of ``base``, in each repeat."""
     key = "step_time_s"
     return [ratio and (ratio - 1) * 100 for ratio in ratios(values_of(row, key), values_of(base, key))]
+
+
+@dataclass(frozen=True)
+class PooledWindows:
+    """Windows in real seconds by transition, of ``repeats`` measurements of one mode."""
+
+    mode: str
+    repeats: int
+    seconds: Mapping[Transition, Sequence[float]]
+
+
+def pooled_windows(
+    rows: Sequence[Row], events: Sequence[Event], scale: Scale, left_out: Collection[int] = ()
+) -> PooledWindows | None:
+    """The windows of the first mode that has any, at its shortest delay; None without events of windows.
+
+    The first modes have no reconfigurations, so that their windows are those of the job alone. ``left_out`` are the
+    numbers of points that do not count (``measure.results.manifest.left_out``).
+    """
+    points = [e for e in events if e.source == "run" and e.kind == "point" and e.end is not None]
+    points = [e for e in points if e["point"] not in left_out]
+    for mode in MODES:
+        measured = [row for row in rows if row["mode"] == mode and row.get("step_time_s") is not None]
+        row = min(measured, key=lambda row: float(row["reconfiguration_delay_ms"]), default=None)
+        if row is None:
+            continue
+        found = _of_row(row, points, events, scale)
+        if found is not None:
+            return found
+    return None
+
+
+def _of_row(row: Row, points: Sequence[Event], events: Sequence[Event], scale: Scale) -> PooledWindows | None:
+    seconds: dict[Transition, list[float]] = defaultdict(list)
+    repeats = 0
+    for e in points:
+        if e.end is not None and _is_of(e, row, scale):
+            inside = within(events, e.t, e.end)
+            measured = Steps.read(inside).complete[row["warmup_steps"] :]
+            found = windows_between(read_phases(inside), measured)
+            repeats += bool(found)
+            for transition, window in found:
+                seconds[transition].append(scale.real_s(window))
+    return PooledWindows(row["mode"], repeats, seconds) if seconds else None
+
+
+def _is_of(point: Event, row: Row, scale: Scale) -> bool:
+    delay_ms = scale.real_s(point["delay_s"]) * 1e3
+    return bool(point["mode"] == row["mode"] and abs(delay_ms - row["reconfiguration_delay_ms"]) < 1e-3)
 
 
 def window_cdf(rows: Rows, pooled: PooledWindows | None) -> Figure | None:

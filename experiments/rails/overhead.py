@@ -22,12 +22,6 @@ def electrical_row(rows: Sequence[Row]) -> Row | None:
     return next((row for mode in ("electrical", "native") for row in rows if row["mode"] == mode), None)
 
 
-def electrical(rows: Sequence[Row], column: str) -> float | None:
-    """The step time in ``column`` of the electrical point, or else of the native one; None if there is neither."""
-    row = electrical_row(rows)
-    return None if row is None else row[column]
-
-
 def overhead(row: Row, base: Row | None) -> Estimate | None:
     """By how many percent the step of ``row`` is longer than that of ``base``, within a repeat."""
     found = None if base is None else ratio_of(row, base, "step_time_s")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from experiments.rails.overhead import HEADING, electrical, electrical_row, overhead, published_overhead
+from experiments.rails.overhead import HEADING, electrical_row, overhead, published_overhead
 from experiments.report import FAITHFUL, Column, Drawn, Recorded, Report, Table, in_words, off_percent, spread
 from measure.metrics.point import Point, within
 from measure.published import published
@@ -18,7 +18,8 @@ from workloads.catalog import DEFAULT_PORT_GBPS
 
 
 def _columns(rows: Sequence[Row]) -> tuple[Column, ...]:
-    base, model = electrical_row(rows), electrical(rows, "predicted_step_time_s")
+    base = electrical_row(rows)
+    model = None if base is None else base["predicted_step_time_s"]
 
     def over(row: Row) -> float | None:
         found = overhead(row, base)
@@ -113,7 +114,6 @@ _CALIBRATED = {"llama3-8b-16": "llama-forward", "pp-only": "deepseek-forward"}
 
 
 def calibrated(rows: Sequence[Row], settings: Any) -> Iterator[str]:
-    """The calibrations of the workloads of ``rows``."""
     yield from (_CALIBRATED[name] for name in dict.fromkeys(row["workload"] for row in rows) if name in _CALIBRATED)
 
 
@@ -163,8 +163,7 @@ def _stale(rows: Sequence[Row]) -> Iterator[str]:
 
 def _figures(recorded: Recorded) -> Iterator[Drawn]:
     from experiments.rails.figures import overhead as overheads
-    from experiments.rails.figures import sweep, window_cdf
-    from experiments.rails.windows import pooled_windows
+    from experiments.rails.figures import pooled_windows, sweep, window_cdf
     from measure.figures.step import gantt, link_throughput
 
     rows = recorded.rows

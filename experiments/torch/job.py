@@ -85,7 +85,6 @@ def record(settings: TorchSettings, traces: Sequence[RankTrace], step: int, time
 
 
 def last_step(traces: Sequence[RankTrace]) -> int:
-    """The last step that every rank has ended."""
     return min(max((end.step for end in trace.events if isinstance(end, StepEnd)), default=-1) for trace in traces)
 
 

@@ -345,7 +345,6 @@ class Failover(RepeatedExperiment[FailoverSettings]):
         ]
 
     def measure(self, runner: Runner, piece: Piece) -> list[FailoverRow]:
-        """Bring one fabric up anew and run its jobs, with the kills of one run."""
         setting, kills = piece.of
         after_ms = self.settings.controller_dies_after_ms
         faults = Faults(kills, None if after_ms is None else after_ms / 1e3)
@@ -364,7 +363,6 @@ class Failover(RepeatedExperiment[FailoverSettings]):
 
 
 def _outcome(row: FailoverRow) -> str:
-    """The progress line of a row: outcome, outage, step times and verdict."""
     if row.outage_s is None:
         return f"{row.tenant}: {row.state}" + (f" ({row.reason})" if row.reason else "")
     form = alike((row.step_time_before_s, row.step_time_after_s))

@@ -24,7 +24,7 @@ from commands.sweep.merge import (
     single,
 )
 from commands.sweep.spec import SweepPoint
-from experiments.fabric_cost.row import FabricCostRow
+from experiments.fabric_cost.experiment import FabricCostRow
 from experiments.rails.row import RailRow
 from measure.figures.style import png
 from measure.metrics.checks import Check

@@ -10,9 +10,8 @@ import pytest
 from reports import printed
 
 from commands.main import main
-from experiments.fabric_cost.experiment import ClusterDesign, FabricCost, Parts, fabric_rows, parts
+from experiments.fabric_cost.experiment import ClusterDesign, FabricCost, FabricCostRow, Parts, fabric_rows, parts
 from experiments.fabric_cost.figures import ratios
-from experiments.fabric_cost.row import FabricCostRow
 from measure.published import published
 
 SMALL = ClusterDesign(gpus=128, gpus_per_server=8, radix=8, ocs_ports=32)

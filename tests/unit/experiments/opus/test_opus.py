@@ -8,8 +8,17 @@ from typing import Any
 import pytest
 from pytorch_traces import mesh_traces, record
 
-from experiments.opus.experiment import ON_CIRCUITS, STUDIES, TECHNOLOGIES, Opus, OpusSettings, placed_experts, rows_of
-from experiments.opus.row import OpusRow, spread
+from experiments.opus.experiment import (
+    ON_CIRCUITS,
+    STUDIES,
+    TECHNOLOGIES,
+    Opus,
+    OpusRow,
+    OpusSettings,
+    placed_experts,
+    rows_of,
+)
+from experiments.opus.report import spread
 from measure.published import published
 from railyard.errors import ConfigError
 from railyard.validation import from_plain

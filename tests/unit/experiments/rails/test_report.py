@@ -12,11 +12,10 @@ from reports import printed
 from watch.rail_results import rail_results
 
 from experiments.rails.experiment import Rails
-from experiments.rails.figures import sweep, window_cdf
+from experiments.rails.figures import pooled_windows, sweep, window_cdf
 from experiments.rails.report import REPORT, measured_points
 from experiments.rails.row import RailRow
 from experiments.rails.settings import RailSettings
-from experiments.rails.windows import pooled_windows
 from experiments.redraw import redraw
 from experiments.report import exit_status
 from experiments.settings import validated

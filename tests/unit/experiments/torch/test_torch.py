@@ -15,11 +15,9 @@ from script_runs import called
 
 from commands.torchrun import split
 from experiments.settings import validated
-from experiments.torch.experiment import Torch
-from experiments.torch.failure import kills_of, setting_of
+from experiments.torch.experiment import Torch, TorchRow, kills_of, losses_in
 from experiments.torch.job import calls_of, last_step, with_computes, workload_of
 from experiments.torch.report import REPORT
-from experiments.torch.row import TorchRow, losses_in
 from experiments.torch.settings import TorchSettings
 from railyard.errors import ConfigError
 from workloads.program import Compute
@@ -107,7 +105,7 @@ def test_kills_count_the_steps_of_the_script_and_spares_take_the_programs_of_the
     values: dict[str, Any] = {"spare_servers": 1, "modes": ["on-demand"], "delays_ms": [0]}
     experiment = torch(record, kill="2@5.5,0@+1", **values)
     point, scale = experiment.settings.points()[0], experiment.scale
-    setting = setting_of(experiment.settings, experiment.workload, point, scale)
+    setting = experiment.setting(point, scale)
     assert [str(kill) for kill in kills_of(experiment.settings, setting.plan)] == ["2@3.5", "0@+1"]
     assert setting.plan.ranks == 5 and setting.plan.spares == (4,) and setting.plan.network("front-end")
     job = experiment.job(experiment.workload, point, scale)

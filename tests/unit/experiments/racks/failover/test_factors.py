@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from experiments.racks.failover.factors import factor_findings, factor_tables, factors
-from experiments.racks.failover.report import REPORT
+from experiments.racks.failover.report import REPORT, factor_findings, factor_tables, factors
 from experiments.racks.row import NEIGHBOUR, FailoverRow
 from measure.results.row import Row
 
