@@ -48,7 +48,6 @@ class FabricActs:
         return True
 
     def take_answer(self, client: ChannelClient) -> None:
-        """Take the answer on one of ``unanswered``."""
         act = self.unanswered.pop(client)
         try:
             with client:
@@ -57,7 +56,6 @@ class FabricActs:
             self._refused(act, str(error))
 
     def close(self) -> None:
-        """Wait for no answer any more."""
         for client, act in self.unanswered.items():
             client.close()
             self._refused(act, "the run ended before its controller had done it")

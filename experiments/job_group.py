@@ -238,7 +238,7 @@ class JobGroup:
                 arrivals.end(job.name)
         for name, members in arrivals.start(now - self.began, self._run.dead):
             job = self._by_name[name]
-            job.place(members)
+            job.members = members
             self._placed.append(job)
             job.register()
             job.begin()

@@ -38,7 +38,6 @@ class Fabric:
     """The options of the topology, where a person can bring it up (``railyard up``)."""
 
     def plan(self) -> FabricPlan:
-        """The plan of the fabric, without bringing it up."""
         return describe(self.topology())
 
 
@@ -108,7 +107,6 @@ class JobPoint:
 
     @property
     def job_name(self) -> str:
-        """The name of the job at the controller."""
         return self.name if self.training is not None else job_name(self.name, self.reconfiguration_delay_s)
 
     @property
@@ -185,7 +183,6 @@ class JobPoint:
 
 
 def machine_floors(datapath: str = "auto") -> Floors:
-    """Least delays and slots of a run on this machine, as calibrated."""
     return this_machine().floors(datapath)
 
 

@@ -47,6 +47,7 @@ class JobSupervisor:
         self.job = job
         self.name = job.job_name
         self.members = job.members or tuple(range(run.session.plan.ranks))
+        """Those of its program's ranks, in order; set anew for a job that gets them as it begins."""
         self.state: State = "new"
         self.reason = ""
         self.incarnation = -1
@@ -89,10 +90,6 @@ class JobSupervisor:
         """Steps of the job that every member has finished, in this incarnation or before its first step."""
         steps = self.team.steps if self.team is not None else {}
         return min(steps.get(rank, self.first_step) for rank in self.members)
-
-    def place(self, members: Sequence[int]) -> None:
-        """Set the members of a job that has not begun: those of its program's ranks, in order."""
-        self.members = tuple(members)
 
     def register(self, *, resumes: bool = False) -> None:
         """Register the job with the controller, and watch for changes of the members of a training job.
@@ -320,7 +317,6 @@ class JobSupervisor:
             self._holders = self.job.holders(self.members)  # a ready agent has loaded the state from its own disk
 
     def late(self, timeout_s: float) -> AgentError:
-        """The error of a job that takes longer than ``timeout_s``."""
         if self.job.training is not None or self.team is None:
             return AgentError(
                 f"job {self.name} was not over within {timeout_s:.0f} s: {self.state} in incarnation "
@@ -333,7 +329,6 @@ class JobSupervisor:
         return AgentError(f"the agent of rank {late} did not {aim} within {timeout_s:g} s")
 
     def next_poll(self, now: float) -> float:
-        """When to call ``poll`` next if no message comes."""
         if self.job.training is not None or self.script is not None:
             return now + _TICK_S
         starts = self._deadline if self.state == "starting" else math.inf

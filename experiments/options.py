@@ -57,7 +57,6 @@ class FieldOption:
             parser.add_argument(*self.names, metavar=self.metavar, **add)
 
     def value(self, given: Any) -> Any:
-        """The value for the settings of what the parser found."""
         if self.kind == "list" and isinstance(given, str):
             words = [word.strip() for word in given.split(",")] if given.strip() else []
             if "" in words:

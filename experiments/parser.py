@@ -26,12 +26,10 @@ class Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **more)
 
     def error(self, message: str) -> NoReturn:
-        """Raise ``ConfigError`` with argparse's sentence."""
         raise ConfigError(message.removeprefix("argument "))
 
     @property
     def options(self) -> list[str]:
-        """Names of all options of the parser, each with its dashes."""
         return [name for action in self._actions for name in action.option_strings if name.startswith("--")]
 
     def read(self, arguments: Sequence[str], elsewhere: Callable[[str], str] = lambda name: "") -> argparse.Namespace:

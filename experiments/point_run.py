@@ -133,7 +133,6 @@ class PointRun:
         write_events(self.folder / NOTES, [Event(self.clock() if t is None else t, "run", kind, end, fields)])
 
     def counting(self) -> AbstractContextManager[Counted]:
-        """Read all counters before and after, and sample between (``counted``)."""
         return counted(self.session, self.folder / "sampler.jsonl", self.counted)
 
     def disk(self, rank: int) -> str:
@@ -183,7 +182,6 @@ class PointRun:
         self.note("fault", began, job=job, rank=ranks[0], ranks=list(ranks), what="killed: links cut, agent ended")
 
     def fail_port(self, switch: str, port: int, rank: int, job: str) -> None:
-        """Fail a port of an optical switch, which is that of ``rank``."""
         self.note("fault", job=job, rank=rank, what=f"port {port} of {switch} fails")
         self.session.call("fault", switch=switch, port=port, state="failed")
 

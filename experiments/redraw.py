@@ -109,7 +109,6 @@ def redraw(folder: Path, kind: type[Experiment[Any]] | None = None, recorded: Re
 
 
 def build_trace(events: Sequence[Event], scale: Scale) -> dict[str, Any]:
-    """The trace as plain data for ``json.dump``."""
     start = min((e.t for e in events if (e.source, e.kind) not in _BEFORE), default=0.0)
     found = _side_by_side([t for e in events if (t := _trace_event(e, start, scale)) is not None])
     return {
@@ -185,7 +184,6 @@ def _name(e: Event) -> str:
 
 
 def _names(found: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The metadata events that name processes and threads."""
     places = sorted({(t["pid"], t["tid"]) for t in found})
     for process in sorted({p for p, _ in places}):
         if process >= _RANK:

@@ -59,7 +59,6 @@ ENTRIES = (
 
 
 def entries() -> list[Entry]:
-    """All experiments: those of this project, then those of other packages."""
     others = [
         Entry(point.name, point.value, point.dist.name if point.dist else "", "") for point in entry_points(GROUP)
     ]

@@ -65,7 +65,6 @@ class RepeatedExperiment(Experiment[R]):
         return None if rows is None else rows * self.settings.repeats
 
     def run(self, runner: Runner) -> None:
-        """Measure all pieces in every repeat."""
         self.begin(runner)
         play(self, runner)
 

@@ -53,12 +53,10 @@ def any_rank(world: int, local_world: int, **more: Any) -> ScriptRank:
 
 
 def output_of(folder: Path, rank: int) -> Path:
-    """The file of what a rank printed."""
     return folder / f"rank{rank}.log"
 
 
 def trace_of(folder: Path, rank: int) -> Path:
-    """The file of the calls of a rank."""
     return folder / f"rank{rank}.jsonl"
 
 
@@ -120,7 +118,6 @@ class ScriptTeam:
 
     @property
     def over(self) -> bool:
-        """Whether no process is left."""
         return len(self._ranks.ended) == len(self._places)
 
     @property
@@ -168,7 +165,6 @@ class ScriptTeam:
                 self._say(f"  rank 0: {line[:_MOST_COLUMNS].decode(errors='replace').rstrip()}")
 
     def kill(self, hosts: Sequence[int]) -> None:
-        """Kill the processes on these hosts at once."""
         for number, place in enumerate(self._places):
             if place.host in hosts:
                 self._ranks.kill(number)

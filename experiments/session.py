@@ -222,7 +222,6 @@ class Session:
             raise
 
     def _ask_of(self, rank: int, op: str, **fields: Any) -> Any:
-        """Ask the part that has ``rank``."""
         machine = self.placed.machine_of[self.plan.hosts[rank]]
         return self.cluster.ask(op, {machine: fields})[machine]
 
@@ -415,13 +414,11 @@ class Session:
 
     @property
     def machine_of(self) -> dict[int, str]:
-        """The machine of each rank."""
         return {rank: self.placed.machine_of[host] for rank, host in enumerate(self.plan.hosts)}
 
     # ---- what is done with it ----------------------------------------------------------------------------------------
 
     def counters(self) -> CounterReader:
-        """A reader of the counters of this fabric."""
         return CounterReader(self.cluster, self._underlay, tunnels=bool(self.placed.cuts))
 
     def collect(self, folder: Path) -> None:

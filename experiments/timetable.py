@@ -233,7 +233,6 @@ class Timetable(Generic[_A]):
         return inf if self._at is None else self._at
 
     def run_due(self, now: float) -> None:
-        """Do all that is due ``now``."""
         while (at := self.next_time()) <= now:
             self._at = None
             self._act(self.left.popleft(), at)

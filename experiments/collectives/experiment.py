@@ -69,7 +69,6 @@ class TrialExperiment(RepeatedExperiment[T]):
         return tuple(found)
 
     def job(self, trial: Trial) -> JobPoint:
-        """The point of a trial: its iterations after one warm-up step."""
         return trial.job_point(self.scale, self.settings.iterations + 1, self.settings.seed)
 
     def check(self) -> None:
@@ -99,7 +98,6 @@ class TrialExperiment(RepeatedExperiment[T]):
         return [self.measure_trial(runner, piece.of)[0]]
 
     def measure_trial(self, runner: Runner, trial: Trial) -> tuple[TrialRow, CollectiveTimes]:
-        """Measure one trial: its row, and the times of its steps."""
         title, found = _title(trial), runner.measure(self.job(trial), _title(trial))
         times = trial.times(found.events, found.point.warmup(found.metrics.steps))
         row = described(self.row, trial, self.scale, self.settings.seed)

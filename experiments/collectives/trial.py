@@ -105,7 +105,6 @@ class TrialFabric:
         return RailTopo(**self.options(scale))
 
     def plan(self, scale: Scale) -> FabricPlan:
-        """The plan of the fabric, without bringing it up."""
         return _plan(self, scale)
 
 

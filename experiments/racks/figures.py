@@ -143,7 +143,6 @@ def step_times(rows: Rows) -> Figure | None:
 
 
 def _step(row: Row, when: str) -> Row:
-    """The step time of a row before or after the fault, as a row of its own."""
     return {
         "fabric": row["fabric"],
         "of": "neighbour" if row["event"] == NEIGHBOUR else "job",
@@ -223,7 +222,6 @@ def _total(row: Mapping[str, Any], key: str, total: float) -> str:
 
 
 def published_mark(label: str) -> Line2D:
-    """The legend entry of a published value: an open diamond."""
     return entry(label, **open_mark(PUBLISHED))
 
 

@@ -55,15 +55,10 @@ def predicted_parts(
 
 
 def detection_bounds(detection: Detection, scale: Scale, costs: Costs) -> Bounds:
-    """Bounds of the time to detection in real seconds; nearly 0 if ended agents or dark ports count.
-
-    ``ConfigError`` if nothing is watched.
-    """
+    """Bounds of the time to detection in real seconds; nearly 0 if ended agents or dark ports count."""
     told = scale.real_s(costs.control_s / 2)
     if detection.exit or detection.port:
         return Bounds(0.0, told, 2 * told)
-    if detection.heartbeat_s <= 0:
-        raise ConfigError("must be above 0 unless detection exit or port is on", key="detection.heartbeat_s")
     beat = scale.real_s(detection.heartbeat_s)
     return Bounds((detection.misses - 1) * beat, (detection.misses - 0.5) * beat + told, detection.misses * beat + told)
 

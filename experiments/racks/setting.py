@@ -186,7 +186,6 @@ class FabricSetting(ABC):
 
     @cached_property
     def plan(self) -> FabricPlan:
-        """The plan of the fabric, without bringing it up."""
         return describe(self.topology())
 
     @property

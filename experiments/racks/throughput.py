@@ -12,7 +12,6 @@ from experiments.racks.recovery import JobIncarnation, read_incarnations, recove
 from experiments.racks.row import FailoverRow
 from measure.metrics.point import within
 from measure.results.row import Row
-from railyard.errors import ConfigError
 from railyard.scale import Scale
 from railyard.timeline import Event
 
@@ -95,11 +94,8 @@ def job_throughputs(
     """The throughput of every job in bins of ``bin_s`` real seconds, one of which begins at ``zero`` (event clock).
 
     A transfer counts evenly from its first byte to its last, at the receiving rank. Without recorded transfers the sent
-    bytes of communications count. Bins are wider if there would be more than ``_MOST_BINS``. ``ConfigError`` for a bin
-    that is not above 0.
+    bytes of communications count. Bins are wider if there would be more than ``_MOST_BINS``.
     """
-    if not bin_s > 0:
-        raise ConfigError(f"must be above 0, not {bin_s:g}", key="bin_s")
     jobs = dict.fromkeys(incarnation.job for incarnation in read_incarnations(events))
     moved = {job: _moved(read_incarnations(events, job), zero, scale) for job in jobs}
     parts = [part for parts in moved.values() for part in parts]

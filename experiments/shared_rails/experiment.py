@@ -208,7 +208,6 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
         return forecast(jobs, points, setting, leases, kills, costs)
 
     def predict(self) -> Iterator[SharedJobRow]:
-        """The model's stay of each job, for an ideal machine."""
         setting = self.setting(self.setting_scale)
         predicted = self._forecast(setting, self.jobs, self._kills(setting.plan), ideal=True)
         for job in self.jobs:
@@ -315,7 +314,6 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
         return row
 
     def relate(self, rows: Sequence[MeasuredRow]) -> None:
-        """Set the step time alone of every job by the row of its workload alone."""
         shared = [row for row in rows if isinstance(row, SharedJobRow)]
         alone = {row.workload: row.step_time_s for row in shared if row.alone}
         for row in shared:

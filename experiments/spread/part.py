@@ -174,7 +174,6 @@ class FabricPart:
     # ---- faults, and traffic beside ----------------------------------------------------------------------------------
 
     def cut(self, host: str) -> None:
-        """Cut all links of a host, at their ends in this part."""
         self.net.cut(host)
 
     def begin_iperf(self, servers: Sequence[tuple[int, str, str, str]], seconds: float) -> None:

@@ -66,7 +66,6 @@ def topology_to_plain(topo: Topo) -> dict[str, Any]:
 
 
 def topology_from_plain(plain: Mapping[str, Any]) -> Topo:
-    """The topology that ``topology_to_plain`` described."""
     topo = Topo()
     for name, options in plain["nodes"]:
         topo.addNode(name, **options)
@@ -85,6 +84,5 @@ def read_to_plain(events: Sequence[Event], ports: PortCounters) -> dict[str, Any
 
 
 def read_from_plain(plain: Mapping[str, Any]) -> tuple[list[Event], PortCounters]:
-    """The reading that ``read_to_plain`` described."""
     ports = {(rank, lane): LinkCounters(**counters) for rank, lane, counters in plain["ports"]}
     return [*map(Event.from_line, plain["events"])], ports

@@ -425,7 +425,6 @@ def slot_reach(settings: PacketSettings, fabric: TrialFabric, cycle: Cycle) -> I
 
 
 def rotor_slots(plan: FabricPlan, cycle: Cycle) -> tuple[Slot, ...]:
-    """The slots of a rotor policy over all ranks of ``plan``."""
     return slots_alone(RotorPolicy(plan), Group("all", "ep", tuple(range(plan.ranks))), cycle)
 
 
@@ -490,5 +489,4 @@ class AllToAll(TrialExperiment[AllToAllSettings]):
 
     @classmethod
     def adapt(cls, values: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-        """The guard time is what this machine needs, unless one is given."""
         return with_guard(values)

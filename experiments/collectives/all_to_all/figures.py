@@ -46,7 +46,6 @@ def study_rows(rows: Rows, name: str) -> Rows:
 
 
 def _looks(rows: Rows) -> Mapping[tuple[str, float], Look]:
-    """The look of each policy and slot length."""
     looks: dict[tuple[str, float], Look] = {}
     for policy in [*POLICIES, *sorted({row["policy"] for row in rows} - set(POLICIES))]:
         look = POLICIES.get(policy, SPARE[-1].named(policy))

@@ -430,7 +430,6 @@ class Stragglers(TrialExperiment[StragglerSettings]):
         return {**values, "studies": ["injection"]} if given.get("inject") and "studies" not in given else values
 
     def points(self) -> int:
-        """One row for every trial, and one for every step of the detector."""
         detected = len(self.settings.ranks) if "detector" in self.settings.studies else 0
         return super().points() + detected * DETECTOR_STEPS
 

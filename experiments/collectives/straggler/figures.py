@@ -1,9 +1,7 @@
 """Figures of the straggler experiment: time against delay, ranks, size, reconfiguration delay and correct predictions.
 
-Each figure takes the rows of a summary (``experiment, algorithm, collective, n, bytes, fabric, straggler_delay_s,
-time_s, after_arrival_s, predicted_time_s, faithful``; optional ``reconfiguration_delay_ms, persistence, injection,
-study``) and is None without rows of its study. Rows that name their ``study`` (``delay``, ``ranks``, ``size``,
-``reconfiguration``, ``prediction``) are used for that one only. ``time_s`` counts from the arrival of the other ranks.
+Each figure takes the rows of a summary and is None without rows of its study. ``time_s`` counts from the arrival of the
+other ranks.
 """
 
 from __future__ import annotations
@@ -300,9 +298,7 @@ def _mark_crossing(axes: Axes, point: tuple[float, float], text: str) -> None:
 
 
 def _measured(rows: Rows, study: str) -> Rows:
-    """The measured rows of a study; all measured rows if no row names its study."""
-    named = any(r.get("study") for r in rows)
-    return [r for r in rows if (not named or r.get("study") == study) and r.get("time_s") and r.get("after_arrival_s")]
+    return [r for r in rows if r["study"] == study and r.get("time_s") and r.get("after_arrival_s")]
 
 
 def _study(rows: Rows, study: str) -> Rows:

@@ -287,7 +287,6 @@ class ServerFabric(RepeatedExperiment[ServerFabricSettings]):
         return sum(len(epoch.measures) for epoch, _ in self._epochs()) + slices + recoveries
 
     def pieces(self) -> list[Piece]:
-        """Every epoch, every job on a slice and the recovery, on both fabrics."""
         found = [
             Piece(f"{epoch.name}, {epoch.measures[0]}, {setting.name}", (epoch, setting))
             for epoch, setting in self._epochs()

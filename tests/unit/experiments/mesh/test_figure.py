@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
-from matplotlib.patches import Circle, PathPatch
+from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Curve
 
 from controllers.mesh.negotiation import route
-from experiments.mesh.figure import MeshPicture, bend, colour_of, mesh_figure, path_of_light, place, port_place
+from experiments.mesh.figure import MeshPicture, bend, mesh_figure, path_of_light, place, port_place
 from measure.figures.style import render
 from topos.mesh import Mesh, evenly_spaced
 
@@ -85,23 +85,6 @@ def test_a_panel_shows_all_ports_and_a_legend_the_lengths() -> None:
     assert {"bar", "cross"} <= set(said)
     lines = [p for p in figure.axes[0].patches if isinstance(p, PathPatch) and p.get_zorder() >= 3]
     assert len(lines) == 2 * len(lit.pairs)  # a white one below each
-
-
-def test_the_discs_have_the_colours_of_their_paths() -> None:
-    mesh = Mesh(3, 3)
-    lit = picture(mesh)
-    axes = mesh_figure(mesh, [lit]).axes[0]
-    discs = {tuple(np.round(p.center, 6)): p for p in axes.patches if isinstance(p, Circle)}
-    for number, pair in enumerate(lit.pairs):
-        for port in pair:
-            disc = discs[tuple(np.round(port_place(mesh, port), 6))]
-            assert disc.get_edgecolor() == pytest.approx(
-                PathPatch(Curve([(0, 0)]), ec=colour_of(number)[0]).get_edgecolor()
-            )
-
-
-def test_sixteen_paths_are_told_apart() -> None:
-    assert len({colour_of(number) for number in range(16)}) == 16
 
 
 @pytest.mark.parametrize("panels", [1, 2, 7, 31])

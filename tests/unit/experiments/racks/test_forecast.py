@@ -51,11 +51,6 @@ def test_an_ended_agent_is_noticed_at_once() -> None:
         assert detection_bounds(detection, SCALE, costs).high == pytest.approx(0.002)
 
 
-def test_nothing_to_notice_it_by_is_refused() -> None:
-    with pytest.raises(ConfigError, match="heartbeat"):
-        detection_bounds(Detection(0.0, 3), SCALE, Costs())
-
-
 def test_a_checkpoint_takes_its_bytes_over_the_front_end_port() -> None:
     real = 100_000_000
     alone = checkpoint_seconds(real, RACK, SCALE)

@@ -28,7 +28,6 @@ from hypothesis import strategies as st
 from experiments.racks.recovery import all_reduce_busbw, checksums_agree, neighbour_row, read_incarnations, recoveries
 from experiments.racks.row import FailoverRow
 from experiments.racks.throughput import job_throughputs
-from railyard.errors import ConfigError
 from railyard.scale import Scale
 
 SCALE = Scale(1 / 200)
@@ -271,9 +270,3 @@ def test_without_transfers_what_was_sent_counts() -> None:
     run = struck(neighbour=False)
     run.events = [e for e in run.events if e.kind != "transfer"]
     assert max(job_throughputs(run.timeline(), SCALE, FAULT)["A"].gbps) > 0
-
-
-def test_a_bin_must_have_a_width() -> None:
-    with pytest.raises(ConfigError, match="bin_s"):
-        job_throughputs([], SCALE, 0.0, 0.0)
-    assert job_throughputs([], SCALE, 0.0) == {}

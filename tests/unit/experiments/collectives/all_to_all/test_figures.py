@@ -63,12 +63,6 @@ def test_times_stand_where_they_were_measured(rows: list[dict[str, Any]], figure
     assert len(level) == 2, "model and formula of the electrical rail, which has no delay"
 
 
-def test_a_size_axis_is_logarithmic_and_names_sizes(figures: dict[str, Figure]) -> None:
-    time, ratio = figures["all_to_all_bytes"].axes
-    assert (time.get_xscale(), time.get_yscale(), ratio.get_yscale()) == ("log", "log", "linear")
-    assert [label.get_text() for label in ratio.get_xticklabels()] == ["250 MB", "500 MB", "1 GB", "2 GB", "4 GB"]
-
-
 def test_the_duty_cycle_stands_beside_its_formula(rows: list[dict[str, Any]], figures: dict[str, Figure]) -> None:
     duty, below = figures["all_to_all_duty"].axes
     mine = [r for r in rows if r["study"] == "slot"]
@@ -124,12 +118,6 @@ def test_what_came_out_at_a_wrong_host_or_not_at_all_is_named() -> None:
 def test_what_nobody_could_count_is_not_claimed() -> None:
     said = said_of([row("rotor", misdelivered=None)])
     assert "No packet" not in said and "came out" not in said
-
-
-def test_the_model_alone_is_marked_as_such() -> None:
-    measured = ("time_s", "over_formula", "slots", "duty_cycle", "goodput_gbps", "misdelivered", "faithful")
-    said = said_of([{**row("rotor"), **dict.fromkeys(measured)}])
-    assert "MODEL ONLY" in said and "Faithful" not in said and "0.4221" in said
 
 
 def test_figures_and_table_come_from_the_folder_alone(rows: list[dict[str, Any]], tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ SLOWER = 1.02
 def row(law: StragglerLaw, algorithm: str, delay_s: float, after_s: float, **more: Any) -> dict[str, Any]:
     return {
         "experiment": "straggler",
+        "study": "delay",
         "algorithm": algorithm,
         "collective": "all_reduce",
         "n": law.n,
@@ -110,20 +111,6 @@ def test_the_critical_delay_is_marked_where_it_is_predicted_and_where_it_was_mea
     assert measured.endswith("%)"), "and how far it is from the prediction"
 
 
-def test_without_a_law_the_lines_are_those_of_the_rows() -> None:
-    figure = against_delay(delay_rows())
-    (crit,) = [text for text in words(figure) if text.startswith("$T_{crit}$")]
-    assert float(crit.split()[1]) == pytest.approx(LAW.critical_delay_s, rel=0.01)
-    assert not any("T_{RS}" in text for text in words(figure))
-
-
-def test_a_panel_for_each_number_of_ranks() -> None:
-    laws = [StragglerLaw(n, (n - 1) * 1_000_000, 0.002, 50e6 / 8) for n in (16, 4, 8)]
-    figure = against_delay([r for law in laws for r in delay_rows(law)], laws)
-    titles = [panel.get_title(loc="left") for panel in figure.axes]
-    assert titles == ["n = 4, 3 MB, electrical", "n = 8, 7 MB, electrical", "n = 16, 15 MB, electrical"]
-
-
 def test_break_evens_of_the_other_studies() -> None:
     made = straggler_figures([*reconfiguration_rows(), *prediction_rows()], [LAW])
     said = words(made["straggler_reconfiguration"])
@@ -141,14 +128,6 @@ def test_circuits_are_compared_with_packets_and_other_experiments_are_passed_ove
     figure = straggler_figures([*reconfiguration_rows(), *packets])["straggler_reconfiguration"]
     assert "on packets, measured" in words(figure)
     assert straggler_figures([{**r, "experiment": "collective", "study": ""} for r in size_rows()]) == {}
-
-
-def test_what_the_model_says_of_the_time_after_arrival_is_used() -> None:
-    rows = [{**r, "predicted_after_arrival_s": 7.0 if r["algorithm"] == "ring" else 3.5} for r in rank_rows()]
-    (line,) = [
-        one for one in straggler_figures(rows)["straggler_ranks"].axes[0].lines if np.size(one.get_xdata()) == 3
-    ][:1]
-    assert list(np.asarray(line.get_ydata())) == [2.0, 2.0, 2.0]
 
 
 def test_speedups_are_those_of_the_rows() -> None:

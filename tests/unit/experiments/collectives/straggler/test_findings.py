@@ -6,7 +6,6 @@ from typing import Any, cast
 
 import pytest
 
-from commands.run import experiment_of, parser_of
 from experiments.collectives.straggler.experiment import LOG_SHARE, StragglerRow, Stragglers, StragglerSettings
 from experiments.collectives.straggler.findings import break_even_s, findings
 from experiments.collectives.straggler.law import PAPER_ALGORITHMS
@@ -30,20 +29,6 @@ def test_the_delays_of_study_delay_stand_on_both_sides_of_break_even_and_of_the_
     assert sum(law.critical_delay_s < d < law.first_phase_s for d in delays) >= 1
     assert delays[-1] > law.first_phase_s
     assert len(trials) == len(delays) * len(PAPER_ALGORITHMS)
-
-
-def test_several_sizes_are_an_option_of_their_own() -> None:
-    options = parser_of(Stragglers).read(["--sizes", "1M,2M"])
-    assert experiment_of(Stragglers, options).settings.sizes == (1 << 20, 1 << 21)
-
-
-def test_only_the_late_rank_computes_longer() -> None:
-    trial = next(c for c in experiment(straggler=2, ranks=[4]).trials() if c.straggler_delay_s > 0)
-    program = trial.program(Scale(1.0), 3, 1)
-    late = [
-        rank for rank, operations in enumerate(program.operations) if any(getattr(op, "late", ()) for op in operations)
-    ]
-    assert late == [2]
 
 
 def test_auto_is_ring_below_the_break_even_and_stragglar_above() -> None:

@@ -160,12 +160,6 @@ def test_the_table_of_what_went_wrong() -> None:
     assert "NOT FAITHFUL" in text and "all cores were busy" in text
 
 
-def test_predictions_alone() -> None:
-    text = printed(Failover, predicted_rows(), ALL_COLUMNS_WIDTH)
-    assert "MODEL ONLY" in text and "the e2" in text and "2.00" in text and "most" in text
-    assert "Faithful" not in text and "faithful" not in text
-
-
 @pytest.mark.parametrize("state", get_args(State))
 def test_every_table_fits_in_80_columns(state: str) -> None:
     slow = dict.fromkeys(("detect_s", "circuits_s", "outage_s", "predicted_outage_s"), 123.456)
