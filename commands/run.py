@@ -15,7 +15,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commands.json_file import check_json, write_json
 from commands.page import serving
 from experiments.experiment import Experiment
 from experiments.options import field_options, in_words, merged, settings_values
@@ -24,6 +23,7 @@ from experiments.registry import ENTRIES, entries, find
 from experiments.settings import PacketSettings, RepeatedSettings, Settings, SpreadSettings, read_yaml, validated
 from railyard.checkout import NEEDS_ROOT, railyard_as_root
 from railyard.errors import PARTIAL_EXIT_STATUS, ConfigError, MachineError, RailyardError
+from railyard.ownership import naming, open_text
 from workloads.catalog import CATALOG
 
 if TYPE_CHECKING:
@@ -299,6 +299,30 @@ def need_root() -> None:
         by_module = Path(sys.argv[0]).name == "__main__.py"  # python -m railyard
         typed = railyard_as_root(shlex.join(sys.argv[1:])) if by_module else f"sudo {shlex.join(sys.argv)}"
         raise MachineError(f"{NEEDS_ROOT}; run: {typed}")
+
+
+def write_json(place: str, text: str) -> None:
+    """Write JSON to a file that belongs to the user who called sudo, or to standard output (``-``)."""
+    if place == "-":
+        print(text)
+        return
+    try:
+        with naming(place), open_text(place, "w", links=True) as out:
+            out.write(text + "\n")
+    except OSError as error:
+        raise ConfigError(f"{place} cannot be written ({error.strerror}); name another file", key="--json") from None
+
+
+def check_json(place: str | None) -> None:
+    """Raise ``ConfigError`` for an experiment file, and where no file can be written, before anything starts."""
+    if place is None or place == "-":
+        return
+    if not place or Path(place).is_dir():
+        raise ConfigError("must name a file; without one the rows are written to standard output", key="--json")
+    if place.endswith((".yaml", ".yml")):
+        raise ConfigError(f"{place} is an experiment file; name another file for the rows", key="--json")
+    if not Path(place).parent.is_dir():
+        raise ConfigError(f"{Path(place).parent} is not a folder; make it first", key="--json")
 
 
 # ---- run and report ------------------------------------------------------------------------------------------------

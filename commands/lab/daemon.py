@@ -8,16 +8,15 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from commands.attempt import STOPPED_EXIT_STATUS, attempted
-from commands.lab.client import PASSED
+from commands.lab.client import NAME, PASSED, SOCKET, labs
 from commands.lab.lab import Lab, LabSpec
-from commands.lab.labs import NAME, SOCKET, labs
 from experiments.rest_access import read_token, rest_access
 from experiments.settings import PacketSettings
 from experiments.timetable import TimedAct, Timetable
@@ -258,9 +257,55 @@ def _act(lab: Lab, words: list[str], environment: dict[str, str], streams: list[
     os.environ.update(environment)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
     stop_on_signals()
-    from commands.lab.acts import act
+    verb, *rest = words
+    return attempted(lambda: _ACTS[verb](lab, rest))
 
-    return attempted(lambda: act(lab, words))
+
+def _prompt(lab: Lab, words: Sequence[str]) -> int:
+    if words:
+        raise ConfigError("takes no words but --lab NAME", key="cli")
+    from experiments.rails.cli import RailCLI
+
+    RailCLI(lab.net, lab.session if lab.circuits() else None, lab.reach)
+    return 0
+
+
+def _pingall(lab: Lab, words: Sequence[str]) -> int:
+    if words:
+        raise ConfigError("takes no words but --lab NAME", key="pingall")
+    if lab.plan is None or lab.spec.controller == "remote":  # whose circuits only pings can tell
+        lab.net.pingAll(1)
+        return 0
+    lab.follow()
+    for line in lab.reach.ping_all():
+        print(line, flush=True)
+    return 0
+
+
+def _trace(lab: Lab, words: Sequence[str]) -> int:
+    if len(words) != 2:
+        raise ConfigError("usage: railyard trace HOST HOST")
+    from measure.live.trace import trace
+
+    here, there = words
+    print(trace(lab.net, here, there))
+    return 0
+
+
+def _run(lab: Lab, words: Sequence[str]) -> int:
+    if lab.session is None:
+        raise ConfigError("this lab has no plan of ranks; jobs run on rails, racks or edge with a controller")
+    from commands.run import main
+
+    return main(words, standing=lab.session)
+
+
+_ACTS: dict[str, Callable[[Lab, Sequence[str]], int]] = {
+    "cli": _prompt,
+    "pingall": _pingall,
+    "run": _run,
+    "trace": _trace,
+}
 
 
 def main() -> int:

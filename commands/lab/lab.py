@@ -10,23 +10,26 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from textwrap import shorten
+from textwrap import fill, shorten
 from typing import Any, get_args
 
 from mininet.topo import Topo
 from mininet.util import makeNumeric
 
 from commands.lab.client import USAGE
-from commands.lab.stretch import Stretch
 from controllers.engine.jobs import Job
 from experiments.controller_process import READY_TIMEOUT_S
 from experiments.fabric_acts import FabricActs, change_links
+from experiments.point_run import counted
 from experiments.remote_controller import RemoteController
 from experiments.session import Session
 from experiments.settings import PacketSettings, validated
 from experiments.timetable import EVENTS, TimedAct, Timetable, check, parse
+from measure.metrics.fidelity import stretch_verdict
 from railyard.errors import CircuitError, ConfigError, ControlError, RailyardError, nearest
+from railyard.ownership import remove_file
 from railyard.plugin import code_failed, load_class
+from railyard.timeline import read_events
 from topos.fabric import FabricTopo
 from topos.kernel.emulation import OPENFLOW, Emulation
 from topos.kernel.links import changing
@@ -111,6 +114,40 @@ class LabSpec:
         if not topo.hosts():
             raise ConfigError(f"{self.topology} has no host; a lab needs one to run programs on", key="up")
         return changing(topo) if flag("--changing", self.changing) else topo
+
+
+class Stretch:
+    """The stretch ``name`` on the fabric of ``session``, from now until ``end``: what links carried, and a verdict."""
+
+    def __init__(self, name: str, session: Session) -> None:
+        self.name = name
+        self._session = session
+        self._log = session.data / f"{name}.jsonl"
+        self._began = time.monotonic()
+        self._stack = ExitStack()
+        self._counted = self._stack.enter_context(counted(session, self._log))
+
+    def end(self) -> str:
+        """The verdict, as text on 80 columns: what was carried, then each check."""
+        lasted_s = time.monotonic() - self._began
+        with self._stack:
+            pass
+        events = sorted([*read_events(self._log), *self._counted.events], key=lambda event: event.t)
+        remove_file(self._log)
+        carried = self._counted.delivered
+        assert carried is not None, "the counters were read twice"
+        verdict = stretch_verdict(events, self._session.plan, carried.sent_packets, carried.misdelivered)
+        lost = "not known" if carried.lost_packets is None else str(carried.lost_packets)
+        lines = [
+            f"{self.name}, {lasted_s:.1f} s of wall-clock time: {'faithful' if verdict.faithful else 'NOT FAITHFUL'}",
+            f"rails: {carried.sent_bytes} bytes in {carried.sent_packets} packets sent, {carried.received_bytes} bytes "
+            "received;",
+            f"  {lost} packets lost (at dark ports or full queues)",
+        ]
+        for one in verdict.checks:
+            state = "ok " if one.ok and one.judged else "-  " if one.ok else "NO "
+            lines.append(f"  {state} {one.says}")
+        return "\n".join(fill(line, _COLUMNS, subsequent_indent=" " * 6, break_on_hyphens=False) for line in lines)
 
 
 class Lab:

@@ -15,7 +15,7 @@ from typing import Any
 
 import bottle
 
-from commands.lab.labs import open_lab
+from commands.lab.client import open_lab
 from controllers.northbound.bodies import read_object
 from controllers.northbound.http_server import HttpServer, check_access, check_json, errors_as_json
 from controllers.northbound.rest_address import LOOPBACK, read_address, reserve

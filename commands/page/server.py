@@ -31,8 +31,9 @@ import bottle
 
 from commands.page import answers
 from commands.page.control import MOST_BYTES, Control, Refused
+from commands.page.run_view import RunView
 from commands.page.stream import Audience
-from commands.page.watched import Follower, View, Watched
+from commands.page.watched import Follower, Watched
 from controllers.northbound.http_server import REFUSED, Application, HttpServer, check_json, errors_as_json, host_of
 from railyard.errors import MachineError, RailyardError, from_os_error
 
@@ -154,7 +155,7 @@ class Site:
         t = answers.moment(query, "t")
         return self._of_point(query, lambda view, point: view.state(point, view.now(point) if t is None else t))
 
-    def _of_point(self, query: Mapping[str, str], find: Callable[[View, int], dict[str, Any]]) -> dict[str, Any]:
+    def _of_point(self, query: Mapping[str, str], find: Callable[[RunView, int], dict[str, Any]]) -> dict[str, Any]:
         point = answers.whole(query, "point", 0, 0, answers.MOST_POINT)
         try:
             return self._run.ask(lambda view: find(view, point))

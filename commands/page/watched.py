@@ -7,8 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
+from commands.page.run_view import RunView
 from commands.page.stream import Audience, Tick
 
 TICK_S = 0.1
@@ -29,55 +30,10 @@ PATIENT_S = 0.5
 _T = TypeVar("_T")
 
 
-class View(Protocol):
-    """The reader of a results folder as a server needs it (``commands.page.run_view.RunView``)."""
-
-    @property
-    def folder(self) -> Path:
-        """The results folder."""
-
-    @property
-    def revision(self) -> int:
-        """A number that grows with each change."""
-
-    @property
-    def parts(self) -> Collection[str]:
-        """The ``PARTS`` that the last ``refresh`` changed."""
-
-    @property
-    def live(self) -> bool:
-        """Whether the run goes on."""
-
-    @property
-    def latest(self) -> int | None:
-        """The point under way, or else the last one; None without points."""
-
-    def refresh(self) -> bool:
-        """Read what is new, of much some; whether anything was, or more is."""
-
-    def overview(self) -> dict[str, Any]:
-        """The run as a whole."""
-
-    def timeline(self, point: int, start: float | None, end: float | None, px: int) -> dict[str, Any]:
-        """The bars and marks of a point in a window (None: the start or end of the point) of ``px`` pixels."""
-
-    def state(self, point: int, t: float) -> dict[str, Any]:
-        """The state at moment ``t`` of a point."""
-
-    def strips(self, point: int, start: float | None, end: float | None, px: int) -> dict[str, Any]:
-        """Rates of links and times of steps in such a window."""
-
-    def now(self, point: int) -> float:
-        """The latest moment of a point."""
-
-    def close(self) -> None:
-        """Close all files."""
-
-
 class Watched:
     """The run of a server. Its methods may be called from any thread."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: RunView) -> None:
         self._view = view
         self._lock = threading.Lock()
         self._read = float("-inf")
@@ -95,7 +51,7 @@ class Watched:
         """Whether the run goes on, as last read."""
         return self._view.live
 
-    def ask(self, question: Callable[[View], _T]) -> _T:
+    def ask(self, question: Callable[[RunView], _T]) -> _T:
         """The answer of ``question`` to the view, which no other thread uses meanwhile."""
         with self._lock:
             if time.monotonic() - self._read > _STALE_S:

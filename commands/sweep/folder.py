@@ -170,13 +170,7 @@ def _locked(folder: Path) -> Iterator[None]:
 # ---- the folder of a sweep -------------------------------------------------------------------------------------------
 
 
-DONE, FAILED, ENDED, LOG, ROWS = (
-    "done.json",
-    "failed.json",
-    "ended.json",
-    "log.txt",
-    "rows.json",
-)
+DONE, FAILED, ENDED, LOG, ROWS = "done.json", "failed.json", "ended.json", "log.txt", "rows.json"
 FORMAT = 1
 _MARK = "railyard_sweep"
 _MOST_BYTES = 64 << 20
@@ -230,7 +224,8 @@ class SweepFolder:
         self._points = path.resolve() / POINTS  # without symbolic links: none that is put below later is followed
         self._version = version
         self.spec = spec
-        self._inputs = inputs
+        self.inputs = inputs
+        """The files that the points name, each with its SHA-256 when the sweep began."""
         self._by_name = {point.name: point for point in spec.points}
 
     @staticmethod
@@ -302,18 +297,13 @@ class SweepFolder:
                 f"version, or begin a new sweep",
                 key="sweep",
             )
-        for each in self._inputs:
+        for each in self.inputs:
             path = Path(each["file"])
             with suppress(OSError):
                 if path.is_file() and sha256(path) == each["sha256"]:
                     continue
             raise ConfigError("is not as it was when the sweep began; put it back, or begin a new sweep",
                               source=str(path))  # fmt: skip
-
-    @property
-    def inputs(self) -> Sequence[Mapping[str, Any]]:
-        """The files that the points name, each with its SHA-256 when the sweep began."""
-        return self._inputs
 
     # ---- points and their states -------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from typing import Any
 from commands.page.answers import as_json
 from commands.page.report.comparison import Side
 from commands.page.report.record import Recounted, concerning, facts, occasion, record, text
-from commands.page.watched import View
+from commands.page.run_view import RunView
 from experiments.experiment import Experiment
 from measure.results.foreign import reading
 from measure.results.results import FIGURES, REPORT, Results
@@ -97,7 +97,7 @@ class Embedded:
 
 
 def embedded(
-    views: Sequence[View],
+    views: Sequence[RunView],
     overviews: Sequence[Mapping[str, Any]],
     compared: Mapping[str, Any] | None,
     room: int,
@@ -152,7 +152,7 @@ class _Budget:
         return share if left >= LEAST_POINT else 0
 
 
-def _timeline(view: View, point: Mapping[str, Any], budget: _Budget, comma: str) -> bool:
+def _timeline(view: RunView, point: Mapping[str, Any], budget: _Budget, comma: str) -> bool:
     """Add the time line of a point after a ``comma`` in as many pixels as there is room for; whether it was added."""
     share, px = budget.share(), MOST_PX
     while share and px >= LEAST_PX:
@@ -264,7 +264,7 @@ class Told:
     ``left`` are sentences about figures that are not in the file.
     """
 
-    view: View
+    view: RunView
     side: Side
     figures: Mapping[str, bytes]
     left: Sequence[str] = ()
@@ -282,8 +282,6 @@ def write_report(
     experiment (default that of the manifest). ``ConfigError`` for a folder that is none of ours, and where nothing can
     be written.
     """
-    from commands.page.run_view import RunView
-
     if out is None:
         out = folders[0] / REPORT if len(folders) == 1 else Path(COMPARISON)
     if out.is_dir() or not out.absolute().parent.is_dir():

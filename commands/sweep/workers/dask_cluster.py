@@ -156,21 +156,17 @@ def _machines(given: str) -> list[str]:
     return machines
 
 
-@contextmanager
-def local_workers(number: int) -> Iterator[Workers]:
+def local_workers(number: int) -> AbstractContextManager[Workers]:
     """``number`` workers, each a process of this machine; everything listens on loopback alone."""
-    with _own_workers("127.0.0.1", {f"worker-{each + 1}": HERE[0] for each in range(number)}) as workers:
-        yield workers
+    return _own_workers("127.0.0.1", {f"worker-{each + 1}": HERE[0] for each in range(number)})
 
 
-@contextmanager
-def workers_over_ssh(machines: Sequence[str]) -> Iterator[Workers]:
+def workers_over_ssh(machines: Sequence[str]) -> AbstractContextManager[Workers]:
     """A worker on each of the ``machines`` (``[user@]host[:port]``, or an alias of the configuration of ``ssh``).
 
     Railyard must be in the same place there as here.
     """
-    with _own_workers("", dict(zip(machines, machines, strict=True))) as workers:
-        yield workers
+    return _own_workers("", dict(zip(machines, machines, strict=True)))
 
 
 @contextmanager

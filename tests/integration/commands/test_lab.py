@@ -20,7 +20,7 @@ from checkout import ROOT
 from neighbour_app import neighbour_app
 from script_runs import PATIENCE_S
 
-from commands.lab.labs import labs
+from commands.lab.client import labs
 from topos.describe import plan
 from topos.kernel.run_registry import clear_dead_runs
 from topos.rails import RailTopo

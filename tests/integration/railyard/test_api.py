@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 from script_runs import PATIENCE_S, hear_signals
 
 import railyard as ry
-from commands.lab.labs import labs
+from commands.lab.client import labs
 from railyard.errors import ConfigError
 from railyard.process.start import has_ended
 

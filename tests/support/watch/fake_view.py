@@ -5,15 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from commands.page.run_view import RunView
 
-class FakeView:
+
+class FakeView(RunView):
     """Has points 0 and 1, of which the last one is at moment ``moment``."""
+
+    live = True
+    latest: int | None = 1
 
     def __init__(self, folder: Path = Path("/nowhere")) -> None:
         self.folder = folder
         self.revision = 0
-        self.live = True
-        self.latest: int | None = 1
         self.moment = 2.5
         self.parts: set[str] = set()
         self.new: list[str] = []
@@ -34,13 +37,17 @@ class FakeView:
     def overview(self) -> dict[str, Any]:
         return {"format": 1, "name": "<b>fake</b>", "control": False, "big": "x" * self.big}
 
-    def timeline(self, point: int, start: float | None, end: float | None, px: int) -> dict[str, Any]:
+    def timeline(
+        self, point: int, start: float | None = None, end: float | None = None, px: int = 1200
+    ) -> dict[str, Any]:
         return self._asked("timeline", point, start=start, end=end, px=px)
 
     def state(self, point: int, t: float) -> dict[str, Any]:
         return self._asked("state", point, t=t)
 
-    def strips(self, point: int, start: float | None, end: float | None, px: int) -> dict[str, Any]:
+    def strips(
+        self, point: int, start: float | None = None, end: float | None = None, px: int = 1200
+    ) -> dict[str, Any]:
         return self._asked("strips", point, start=start, end=end, px=px)
 
     def now(self, point: int) -> float:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from commands.lab.client import lab_option
+from commands.lab.client import NAME, SOCKET, lab_option, labs, open_lab
 from commands.lab.lab import LabSpec, circuits_text, status_text
-from commands.lab.labs import NAME, SOCKET, labs, open_lab
 from commands.lab.up import USAGE, read_words
 from commands.main import main
 from railyard.errors import ConfigError

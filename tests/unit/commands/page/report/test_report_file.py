@@ -49,14 +49,14 @@ class View(FakeView):
 
     def __init__(self, points: int = 2, bars: int = 100, name: str = "run", says: str = "") -> None:
         super().__init__()
-        self.points, self.bars, self.name, self.says = points, bars, name, says
+        self.count, self.bars, self.name, self.says = points, bars, name, says
         self.asked: list[tuple[int, int]] = []
 
     def overview(self) -> dict[str, Any]:
         says = self.says
         points = [
             {"number": n, "title": f"point {n} {says}", "duration": 2.0, "counts": n % 2 == 0}
-            for n in range(self.points)
+            for n in range(self.count)
         ]
         return {
             "format": 1,
@@ -73,14 +73,18 @@ class View(FakeView):
             "points": points,
         }
 
-    def timeline(self, point: int, start: float | None, end: float | None, px: int) -> dict[str, Any]:
+    def timeline(
+        self, point: int, start: float | None = None, end: float | None = None, px: int = 1200
+    ) -> dict[str, Any]:
         self.asked.append((point, px))
         assert (start, end) == (0.0, 2.0)
         count = self.bars * px // MOST_PX
         noise = [hashlib.sha256(f"{point} {n}".encode()).hexdigest()[:16] for n in range(count)]
         return {"point": point, "labels": [self.says], "bars": noise}
 
-    def strips(self, point: int, start: float | None, end: float | None, px: int) -> dict[str, Any]:
+    def strips(
+        self, point: int, start: float | None = None, end: float | None = None, px: int = 1200
+    ) -> dict[str, Any]:
         return {"t": [1.0], "rates": [], "steps": [], "of": point}
 
 
