@@ -124,11 +124,13 @@ class AgentLoop:
         heartbeat = None if first.incarnation is not None else Heartbeat(self._beat, first.heartbeat_s)
         if heartbeat is not None:
             self._poller.watch(heartbeat, READ)
+        gc.disable()  # until "go": what is planned stays, and looking through it takes longer than planning it
         try:
             self._used_s = time.thread_time()
             while self._running:
                 self._turn(heartbeat)
         finally:
+            gc.enable()
             if heartbeat is not None:
                 heartbeat.stop()
             if self._channel is not None:
@@ -256,6 +258,7 @@ class AgentLoop:
             return
         if "go" in order:
             gc.freeze()  # what the agents have made so far stays
+            gc.enable()
         for running in list(self._running.values()):
             if "go" in order:
                 running.agent.go_at = float(order["go"])

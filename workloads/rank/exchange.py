@@ -407,7 +407,7 @@ def elements_of(emulated_bytes: int) -> int:
     return -(-emulated_bytes // ELEMENT_BYTES)
 
 
-MOST_STEPS = 2_000
+MOST_STEPS = 4_000
 """Number of steps of exchanges, each some 300 bytes, that a rank keeps for the next time."""
 
 
