@@ -108,7 +108,7 @@ class Table:
         interval do: nothing is cut.
         """
         texts = {
-            column: [*column.name.split("\n"), *(str(column.cell(row)) for row in self.rows)]
+            column: "\n".join([column.name, *(str(column.cell(row)) for row in self.rows)]).split("\n")
             for column in self.columns
             if any(str(column.cell(row)) not in ("-", "") for row in self.rows)
         }

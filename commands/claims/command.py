@@ -7,22 +7,26 @@ import shlex
 import sys
 import time
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.text import Text
 
 from commands.claims.claim import DOCS, Catalog, Claim, Judged, MeasuredRun, judge, read_catalog
-from commands.claims.kept import Kept, as_text, kept_from, older_by, read_kept, write_file
+from commands.claims.kept import MEASURED, Kept, as_text, kept_from, older_by, read_kept, write_file
 from commands.claims.pages import (
     PREDICTED,
     Pages,
     cells,
     day,
+    in_words,
     interval_in_words,
     machine,
     median_in_words,
+    page_of,
     pages_of,
     version,
 )
@@ -32,7 +36,7 @@ from experiments.redraw import redraw
 from experiments.report import Column, Table, as_rich, console_for_tables, left_out_lines
 from measure.results.folder import new_folder
 from measure.results.foreign import reading
-from measure.results.partial import partial
+from measure.results.partial import partial as partial_sentence
 from measure.results.results import FIGURES, Results
 from measure.results.row import Row
 from railyard.checkout import SETUP
@@ -50,6 +54,8 @@ runs) these claims in full.
   sudo railyard claims --run             # measure all again (half an hour)
   sudo railyard claims --run rails mesh  # some of them
   railyard claims --run --quick          # those without root, in seconds
+  railyard claims --run --out FOLDER     # measured for somebody else to compare
+  railyard claims --compare FOLDER...    # and compared with what is kept here
   railyard claims --pages                # the pages of the documents again"""
 
 
@@ -64,9 +70,14 @@ def main(arguments: Sequence[str]) -> int:
         "--docs", type=folder, metavar="FOLDER", default=DOCS, help="documents (default the checkout's)"
     )
     parser.add_argument(
-        "--out", type=folder, metavar="FOLDER", help="results of --run (default results/claims-DATE-TIME)"
+        "--out", type=folder, metavar="FOLDER", help="with --run: keep numbers and verdicts here, not in the documents"
     )
-    parser.add_argument("--results", type=folder, metavar="FOLDER", help="with --run: take those of an earlier --out")
+    parser.add_argument(
+        "--results", type=folder, metavar="FOLDER", help="with --run: take the results of an earlier one"
+    )
+    parser.add_argument(
+        "--compare", type=folder, nargs="+", metavar="FOLDER", help="show what others have measured (--out) beside ours"
+    )
     parser.add_argument("--wide", action="store_true", help="all columns of the table")
     options = parser.read(arguments)
     if not options.docs.is_dir():
@@ -75,13 +86,17 @@ def main(arguments: Sequence[str]) -> int:
     chosen = claims_of(catalog, options.names, quick=options.quick)
     runs = [run for name, run in catalog.runs.items() if any(claim.run == name for claim in chosen)]
     _check(options, runs)
-    failed: list[str] = []
+    if options.compare:
+        return _compare(options, catalog, chosen)
+    place, failed = options.out or options.docs / MEASURED, list[str]()
     try:
         failed = _measure(runs, options) if options.run else []
     finally:  # what was measured until Ctrl-C is kept, and the pages show it
-        kept, said = read_kept(options.docs / "measured", list(catalog.runs))
+        kept, said = read_kept(place, list(catalog.runs))
         judged = judged_claims(catalog, kept)
-        if options.run or options.pages:
+        if options.out is not None:
+            write_file(place / "claims.md", page_of(catalog.runs, kept, judged).encode())
+        elif options.run or options.pages:
             failed += write_pages(Pages(catalog.runs, kept, judged), options.docs)
     shown = [each for each in judged if each.claim in chosen]
     if not options.pages:
@@ -121,13 +136,13 @@ def claims_of(catalog: Catalog, names: Sequence[str], *, quick: bool = False) ->
 
 
 def _check(options: Namespace, runs: Sequence[MeasuredRun]) -> None:
-    if (options.run or options.pages) and options.docs == DOCS and not SETUP.exists():
+    if (options.run or options.pages) and options.out is None and options.docs == DOCS and not SETUP.exists():
         raise ConfigError(f"writes numbers and pages: copy {DOCS}, and name the copy", key="--docs")
     for name in ("out", "results"):
         if getattr(options, name) is not None and not options.run:
             raise ConfigError("is used with --run alone; leave it out", key=f"--{name}")
-    if options.out is not None and options.results is not None:
-        raise ConfigError("measures nothing, so --out is not used with it; leave one out", key="--results")
+    if options.compare and (options.run or options.pages):
+        raise ConfigError("measures nothing and writes nothing; leave it or the other option out", key="--compare")
     need = [run.name for run in runs if run.root]
     if options.run and options.results is None and need and os.geteuid() != 0:
         verb = "needs" if len(need) == 1 else "need"
@@ -137,13 +152,16 @@ def _check(options: Namespace, runs: Sequence[MeasuredRun]) -> None:
 
 
 def _measure(runs: Sequence[MeasuredRun], options: Namespace) -> list[str]:
+    place: Path = options.out or options.docs / MEASURED
+    figures = None if options.out is not None else options.docs / FIGURES
+    make_folder(place.resolve())
     if options.results is not None:
-        return measure_all(runs, options.results.resolve(), options.docs, print, again=False)
-    out: Path = options.out or new_folder(Path("results"), "claims")
-    make_folder(out.resolve())
-    began = time.monotonic()
-    failed = measure_all(runs, out.resolve(), options.docs, lambda line: print(line, flush=True))
+        return measure_all(runs, options.results.resolve(), place, figures, print, again=False)
+    out, began = new_folder(Path("results"), "claims"), time.monotonic()
+    failed = measure_all(runs, out.resolve(), place, figures, lambda line: print(line, flush=True))
     print(f"{len(runs)} runs in {(time.monotonic() - began) / 60:.1f} min; results in {out}")
+    if options.out is not None:
+        print(f"To send: {place}")
     return failed
 
 
@@ -225,6 +243,53 @@ def _lines(judged: Judged, run: MeasuredRun, kept: Kept | None) -> list[str]:
     return lines + [text for text in (claim.note, claim.why) if text]
 
 
+# ---- beside what others have measured --------------------------------------------------------------------------------
+
+
+def _compare(options: Namespace, catalog: Catalog, chosen: Sequence[Claim]) -> int:
+    """Print the claims of ``chosen`` that are measured in one of the folders, with our number and that of each folder.
+
+    What a folder holds is somebody else's: what is unreadable in it is named, and its claims count as not measured.
+    """
+    names, ours = ["here", *map(str, options.compare)], options.docs / MEASURED
+    kept, judged = list[dict[str, Kept]](), list[list[Judged]]()
+    for place in (ours, *options.compare):
+        found, unreadable = read_kept(place, list(catalog.runs))
+        if place is not ours and not found and not unreadable:
+            raise ConfigError(
+                f"{place} holds no number of a claim; railyard claims --run --out writes such a folder", key="--compare"
+            )
+        for sentence in unreadable:
+            print(f"railyard: {sentence}", file=sys.stderr)
+        with reading(place):
+            judged.append(judged_claims(catalog, found))
+        kept.append(found)
+    rows = [
+        {"claim": of_one[0].claim, "judged": of_one}
+        for of_one in zip(*judged, strict=True)
+        if of_one[0].claim in chosen and any(of_one[0].claim.run in found for found in kept[1:])
+    ]
+    columns = [Column("claim", lambda row: row["claim"].name, left=True)]
+    columns += [Column(name, partial(_on_machine, number), left=True) for number, name in enumerate(names)]
+    table = Table("", columns, rows)
+    console = console_for_tables(wide=options.wide)
+    console.print(as_rich(table, console.width))
+    for name, found in zip(names, kept, strict=True):
+        counts = Counter(f"{machine(run)}, Railyard {run.origin['version']}" for run in found.values()).most_common()
+        runs = "; ".join(f"{where} ({count} run{'s' * (count > 1)})" for where, count in counts)
+        console.print(f"{name}: {runs or 'nothing'}.", highlight=False, markup=False)
+    return 0
+
+
+def _on_machine(place: int, row: Row) -> Text:
+    """The number of a claim on a machine, with its interval, and below it the verdict."""
+    each: Judged = row["judged"][place]
+    claim, number = each.claim, each.number
+    shown = "" if number is None else f"{in_words(number, claim.form, claim.unit)}\n"
+    said = each.verdict.upper() if each.verdict == "not faithful" else each.verdict
+    return Text(shown).append(f"{said}{PREDICTED if each.predicted and number else ''}", _COLOURS[each.verdict])
+
+
 # ---- measuring again -------------------------------------------------------------------------------------------------
 
 
@@ -233,9 +298,15 @@ _WITH_RESULTS = (0, 1, NOT_FAITHFUL_EXIT_STATUS)
 
 
 def measure_all(
-    runs: Sequence[MeasuredRun], out: Path, docs: Path, say: Callable[[str], None], *, again: bool = True
+    runs: Sequence[MeasuredRun],
+    out: Path,
+    place: Path,
+    figures: Path | None,
+    say: Callable[[str], None],
+    *,
+    again: bool = True,
 ) -> list[str]:
-    """Measure ``runs``, each into a folder of ``out``, and keep its numbers and figures in ``docs`` when it ends.
+    """Measure ``runs``, each into a folder of ``out``; when it ends its numbers are kept in ``place`` (``keep``).
 
     A run that fails leaves what is kept of it unchanged, and the others go on; the result is a sentence for each such
     run. ``again`` False measures nothing: the results in ``out`` are taken.
@@ -248,7 +319,7 @@ def measure_all(
         try:
             if again:
                 measure(run, out)
-            kept = keep(run, out / run.name, docs, draw=not again)
+            kept = keep(run, out / run.name, place, figures, draw=not again)
         except (RailyardError, OSError) as error:  # the other runs go on
             failed.append(f"{run.name}: {error}")
             say(f"  FAILED: {error}")
@@ -262,35 +333,36 @@ def measure_all(
 def measure(run: MeasuredRun, out: Path) -> None:
     """Run the command of ``run`` with its results in a folder of ``out``, and what it prints in a file beside that.
 
-    ``ConfigError`` if there are results of that name, and with its last words if the command failed. A run of which
-    points are not faithful, or miss a limit, has results too.
+    ``ConfigError`` with its last words if the command failed. A run of which points are not faithful, or miss a limit,
+    has results too.
     """
-    if (out / run.name).exists():
-        raise ConfigError(f"{out / run.name} exists, and would be taken for the new results; give another --out")
     log = out / f"{run.name}.log"
     status = run_command(["railyard", *run.words, "--out", str(out / run.name)], log)
     if status not in _WITH_RESULTS or not (out / run.name).is_dir():
         raise ConfigError(f"the command ended with status {status}: {last_line(log)}")
 
 
-def keep(run: MeasuredRun, folder: Path, docs: Path, *, draw: bool = False) -> Kept:
-    """Keep the numbers of a results folder, and its figures, which are drawn again with ``draw``; returns the numbers.
+def keep(run: MeasuredRun, folder: Path, place: Path, figures: Path | None, *, draw: bool = False) -> Kept:
+    """Keep the numbers of a results folder in ``place``, and its figures in ``figures``; returns the numbers.
 
+    The figures are drawn again with ``draw``; with ``figures`` None they are not kept.
     ``ConfigError`` for results that are not there, not complete, or that this version does not write.
     """
     results = Results.open(folder)
     with reading(folder):
         manifest, rows = results.manifest(), results.rows()
-        missing_points, kept = partial(manifest, rows), kept_from(run, results, manifest, rows)
+        missing_points, kept = partial_sentence(manifest, rows), kept_from(run, results, manifest, rows)
     if missing_points is not None or not rows:
         raise ConfigError(f"{missing_points or 'no row was measured'}; see {folder}.log")
-    write_file(docs / "measured" / f"{run.name}.json", as_text(run.name, kept).encode())
+    write_file(place / f"{run.name}.json", as_text(run.name, kept).encode())
+    if figures is None:
+        return kept
     if draw and run.figures:
         redraw(folder)
-    images = {place: folder / FIGURES / f"{name}.png" for name, place in run.figures.items()}
-    for place, image in images.items():
+    images = {file: folder / FIGURES / f"{name}.png" for name, file in run.figures.items()}
+    for file, image in images.items():
         if image.is_file():
-            write_file(docs / "figures" / place, image.read_bytes())
+            write_file(figures / file, image.read_bytes())
     missing = [path for path in images.values() if not path.is_file()]
     if missing:
         raise ConfigError(f"its numbers are kept, but {missing[0]} was not drawn")

@@ -73,6 +73,12 @@ class Pages:
             ) from error
 
 
+def page_of(runs: Mapping[str, MeasuredRun], kept: Mapping[str, Kept], judged: Sequence[Judged]) -> str:
+    """A page of what is kept: claims with their verdicts, and runs with their machine."""
+    claims = claims_lines([each for each in judged if each.claim.run in kept])
+    return "\n".join(["# Claims", "", *claims, "", *run_lines([runs[name] for name in kept], kept), ""])
+
+
 # ---- tables and findings of a run ------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
@@ -23,6 +24,14 @@ def others_says(busy: float, cores: int, largest: Iterable[tuple[str, float]] = 
     """In words, how many processors' time processes took that are not the run's, and the ``largest`` of them."""
     names = _named(largest)
     return f"other processes kept {busy:.2f} of {cores} processors busy{f' ({names})' if names else ''}"
+
+
+_NAMES = re.compile(r"(processors busy) \([^()]*\)")
+
+
+def without_names(says: str) -> str:
+    """A verdict in which ``others_says`` names no process: what somebody else runs is theirs to tell."""
+    return _NAMES.sub(r"\1", says)
 
 
 def _named(processors: Iterable[tuple[str, float]]) -> str:

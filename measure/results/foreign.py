@@ -12,7 +12,7 @@ from measure.results.folder import manifest_of
 from measure.results.manifest import other_version
 from measure.results.row import ResultRow, Row, defaults_of, kind_of
 from railyard import __version__
-from railyard.errors import ConfigError
+from railyard.errors import ConfigError, shortened
 from railyard.validation import from_plain
 from railyard.verdict import NOT_FAITHFUL
 
@@ -24,9 +24,9 @@ def reading(folder: Path) -> Iterator[None]:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
         remedy = other_version(manifest_of(folder) or {}) or "use the version that wrote it, or run it again"
+        what = f"{type(error).__name__}: {shortened(str(error))}"
         raise ConfigError(
-            f"{folder} holds what Railyard {__version__} does not write ({type(error).__name__}: {error}); {remedy}",
-            key="results",
+            f"{folder} holds what Railyard {__version__} does not write ({what}); {remedy}", key="results"
         ) from error
 
 

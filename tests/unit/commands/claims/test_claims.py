@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -22,6 +23,7 @@ from commands.main import main
 from commands.run import experiment_of, kind_of, mode_of, parser_of
 from experiments.registry import find
 from measure.metrics.estimate import Estimate
+from measure.metrics.load import others_says, without_names
 from measure.results.row import described
 from railyard.errors import ConfigError
 from railyard.yaml_file import read_mapping, written_mapping
@@ -29,6 +31,10 @@ from railyard.yaml_file import read_mapping, written_mapping
 MEASURED = DOCS / "measured"
 CATALOG = read_catalog()
 NAMES = list(CATALOG.runs)
+ORIGIN = {
+    *("command", "began", "ended", "version", "commit", "changed", "cpu", "cores", "kernel", "datapath"),
+    *("load_before", "steal", "calibrated", "scale"),
+}
 
 
 # ---- the catalog -----------------------------------------------------------------------------------------------------
@@ -315,7 +321,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for run in CATALOG.runs.values():
         if run.name in ("fabric-cost", "mesh"):
             assert main([*run.words, "--no-figures", "--out", str(out / run.name)]) == 0
-            command.keep(run.model_copy(update={"figures": {}}), out / run.name, docs)
+            command.keep(run, out / run.name, docs / "measured", None)
     return docs
 
 
@@ -346,6 +352,17 @@ def test_computed_numbers_are_those_that_are_kept(measured: Path) -> None:
         (lambda text: text.replace('"name": "fabric-cost"', '"name": "rails"'), "is of 'rails'"),
         (lambda text: text.replace('"cpu"', '"gpu"'), "does not say its cpu"),
         (lambda text: "[]", "holds no measured rows"),
+        (
+            lambda text: text.replace('"experiment": "fabric-cost"', '"experiment": "/x.py:X"'),
+            "holds what this version does not know (KeyError: \"'/x.py:X'\")",
+        ),
+        (lambda text: re.sub('"cpu": "', '"cpu": "\\\\u001b[2J', text), "does not say its cpu"),
+        (lambda text: re.sub('"cost_ratio": [0-9.]+', '"cost_ratio": NaN', text), "is cut short or no JSON"),
+        (lambda text: text.replace('{"kind"', '{"faithful": 0, "kind"'), "has a row 0 whose key faithful is not"),
+        (
+            lambda text: text.replace('{"kind"', '{"faithful": true, "verdict": "NOT FAITHFUL: x", "kind"'),
+            "has a row 0",
+        ),
     ],
 )
 def test_a_kept_file_that_is_none(
@@ -378,7 +395,7 @@ def test_runs_that_need_root_are_refused_before_anything_runs(
 
 
 def test_a_run_that_fails_leaves_what_is_kept_and_the_others_go_on(
-    measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     docs = tmp_path / "docs"
     (docs / "measured").mkdir(parents=True)
@@ -395,22 +412,70 @@ def test_a_run_that_fails_leaves_what_is_kept_and_the_others_go_on(
     for name in ("mesh", "fabric-cost"):
         (docs / "measured" / f"{name}.json").write_bytes((measured / "measured" / f"{name}.json").read_bytes())
     (docs / "page.md").write_text("A\n<!-- measured fabric-cost -->\n<!-- end -->\n")
-    assert main(["claims", "--run", "--docs", str(docs), "--out", str(tmp_path / "out")]) == 1
+    monkeypatch.chdir(tmp_path)
+    assert main(["claims", "--run", "--docs", str(docs)]) == 1
+    (out,) = tmp_path.glob("results/claims-*")
     said = capsys.readouterr()
     assert "mesh: the command ended with status 2: --ports: " in said.err
     kept, _ = read_kept(docs / "measured", NAMES)
     assert len(kept["fabric-cost"].rows) == 5 and len(kept["mesh"].rows) == 7
     assert "| whole switches | 8,192 | fat-tree |" in (docs / "page.md").read_text()
-    assert main(["claims", "fabric-cost", "--run", "--docs", str(docs), "--results", str(tmp_path / "out")]) == 0
-    assert main(["claims", "mesh", "--run", "--docs", str(docs), "--results", str(tmp_path / "out")]) == 1
+    assert main(["claims", "fabric-cost", "--run", "--docs", str(docs), "--results", str(out)]) == 0
+    assert main(["claims", "mesh", "--run", "--docs", str(docs), "--results", str(out)]) == 1
 
 
-def test_results_that_were_there_before_are_not_taken_for_new_ones(measured: Path, tmp_path: Path) -> None:
-    run = MeasuredRun(name="fabric-cost", arguments="fabric-cost --gpus nosuch", minutes=0.1, root=False)
-    (tmp_path / "fabric-cost").mkdir()
-    (said,) = command.measure_all([run], tmp_path, tmp_path / "docs", lambda line: None)
-    assert "exists, and would be taken for the new results; give another --out" in said
-    assert not (tmp_path / "docs").exists()
+def test_what_is_measured_for_others_names_nobody_and_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    shutil.copytree(MEASURED, "docs/measured")
+    shutil.copy(DOCS / FILE, "docs")
+    before = {path: path.read_bytes() for path in Path("docs").rglob("*.*")}
+    assert main(["claims", "fabric-cost", "--run", "--docs", "docs", "--out", "theirs"]) == 0
+    assert {path: path.read_bytes() for path in Path("docs").rglob("*.*")} == before
+    assert {path.name for path in Path("theirs").iterdir()} == {"fabric-cost.json", "claims.md"}
+    written = "".join(path.read_text() for path in Path("theirs").iterdir())
+    assert str(tmp_path) not in written and str(Path.home()) not in written
+    assert read_kept(Path("theirs"), NAMES)[0]["fabric-cost"].origin.keys() == ORIGIN
+    assert "| `opus-cost` | 4.35x | 4.35 (derived by us) | ±1 % | holds |" in written
+    capsys.readouterr()
+    assert main(["claims", "--docs", "docs", "--compare", "theirs", "docs/measured"]) == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    assert re.search(r"^opus-cost +4.35x +4.35x +4.35x *\n +holds +holds +holds *\n", text, re.MULTILINE)
+    assert re.search(r"^theirs: .+, Railyard \S+ \(1 run\)\.", text, re.MULTILINE) and "\nhere: " in text
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        (("opus-model", "rails", '"faithful": true', '"faithful": false'), "NOT FAITHFUL"),
+        (("opus-model", "rails", '"step_time_s": [', '"step_time_s": ["a", '), None),
+    ],
+)
+def test_a_folder_of_a_stranger_that_is_unfaithful_or_holds_nonsense(
+    cell: tuple[str, str, str, str], shown: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claim, run, old, new = cell
+    text = (MEASURED / f"{run}.json").read_text()
+    assert old in text
+    (tmp_path / f"{run}.json").write_text(text.replace(old, new))
+    status = main(["claims", claim, "--compare", str(tmp_path)])
+    said = capsys.readouterr()
+    if shown is None:
+        assert status == 2 and said.err.count("\n") == 1
+        assert f"{tmp_path} holds what Railyard" in said.err
+    else:
+        assert status == 0 and said.out.count(shown) == 1
+
+
+def test_a_verdict_is_kept_without_the_names_of_processes() -> None:
+    says = others_says(1.5, 2, [("python x.py", 1.0), ("my/tool", 0.5)])
+    assert "(python x.py 1.00, my/tool 0.50)" in says
+    assert without_names(f"NOT FAITHFUL: {says}, more than 0.2 (repeat 3)") == (
+        "NOT FAITHFUL: other processes kept 1.50 of 2 processors busy, more than 0.2 (repeat 3)"
+    )
 
 
 def test_a_command_that_leaves_points_out_failed_and_an_unfaithful_one_did_not(
@@ -434,7 +499,7 @@ def test_results_of_another_version_are_named_and_an_error_of_ours_is_not_hidden
     run = MeasuredRun(name="x", arguments="mesh", minutes=0.1)
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "manifest.json").write_text('{"railyard_results": 2, "experiment": {"experiment": "mesh"}}')
-    (said,) = command.measure_all([run], tmp_path, tmp_path / "docs", lambda line: None, again=False)
+    (said,) = command.measure_all([run], tmp_path, tmp_path / "docs", None, lambda line: None, again=False)
     assert "manifest.json: written: is missing; the manifest of a run needs it" in said
 
     def broken(*_: Any, **__: Any) -> Any:
@@ -442,7 +507,7 @@ def test_results_of_another_version_are_named_and_an_error_of_ours_is_not_hidden
 
     monkeypatch.setattr(command, "keep", broken)
     with pytest.raises(RuntimeError, match="ours"):
-        command.measure_all([run], tmp_path, tmp_path / "docs", lambda line: None, again=False)
+        command.measure_all([run], tmp_path, tmp_path / "docs", None, lambda line: None, again=False)
 
 
 def test_the_claims_of_a_run_are_named_by_it() -> None:
