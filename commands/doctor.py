@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import platform
@@ -14,6 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata, util
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Literal
 
 from rich.console import Console
@@ -21,10 +21,12 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.parser import Parser
-from railyard.checkout import SETUP, as_root, railyard_as_root
-from railyard.errors import MachineError
+from railyard.checkout import REGISTRY, SETUP, as_root, railyard_as_root
+from railyard.errors import MachineError, from_os_error
+from railyard.limits import check_room, free_memory_bytes
 from railyard.process.start import run_program
 from railyard.tools import TOOLS
+from topos.kernel.needs import NEEDS, refused_features, refused_rights, refused_versions
 
 State = Literal["ok", "missing", "warning"]
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 13)
@@ -108,35 +110,8 @@ def namespaces(error: str) -> Finding:
     return Finding("network namespaces", "missing", f"this machine does not permit them: {error}", remedy)
 
 
-KERNEL = "use a kernel with it, as that of Debian or Ubuntu is"
-NEEDS: dict[str, tuple[State, str, str]] = {
-    "SYS_ADMIN": ("missing", "no network namespace can be made", "in a container: --cap-add SYS_ADMIN"),
-    "NET_ADMIN": ("missing", "no link can be made", "in a container: --cap-add NET_ADMIN"),
-    "NET_RAW": ("warning", "no ping, capture or relay of delayed links", "in a container: --cap-add NET_RAW"),
-    "real-time priority": (
-        "warning",
-        "fewer runs are faithful beside other programs",
-        "in a container: --cap-add SYS_NICE, which rootless ones cannot have",
-    ),
-    "/proc/sys": (
-        "missing",
-        "no host can be set up",
-        "in a container: --security-opt unmask=/proc/sys (Docker: systempaths=unconfined)",
-    ),
-    "/dev/net/tun": ("missing", "no switch can be made", "in a container: --device /dev/net/tun"),
-    "veth": ("missing", "no link can be made", KERNEL),
-    "tbf": ("missing", "no link can be given a rate", KERNEL),
-    "htb": ("warning", "no links between switches (racks, torus)", KERNEL),
-    "clsact": ("warning", "links lose no packets, and Open vSwitch alone forwards", KERNEL),
-    "netem": ("warning", "a process holds the packets of delayed links; a mesh has no latency", KERNEL),
-}
-"""What a run needs of kernel or container -> how bad it is to lack it, what then does not work, and the remedy."""
-
-
 def needs(refused: Mapping[str, str]) -> list[Finding]:
-    """A finding for each of ``NEEDS`` that was ``refused``, with the reason, or one that all are met."""
-    if not refused:
-        return [Finding("kernel", "ok", f"permits all {len(NEEDS)} things that runs use")]
+    """A finding for each of ``NEEDS`` that was ``refused``, with the reason."""
     lacking = [(name, why, *NEEDS[name]) for name, why in refused.items()]
     return [Finding(name, state, f"{why}: {without}", remedy) for name, why, state, without, remedy in lacking]
 
@@ -237,62 +212,6 @@ def namespaces_error() -> str:
     return error
 
 
-_CAPABILITIES = {"SYS_ADMIN": 21, "NET_ADMIN": 12, "NET_RAW": 13}
-"""Capability -> its number in capabilities(7)."""
-
-
-def refused_rights() -> dict[str, str]:
-    """Each right of ``NEEDS`` that root does not have here, as in a container -> why."""
-    held = re.search(r"^CapEff:\s+(\w+)", Path("/proc/self/status").read_text(), re.MULTILINE)
-    bits = int(held[1], 16) if held else 0
-    refused = {name: "this process lacks the capability" for name, bit in _CAPABILITIES.items() if not bits >> bit & 1}
-    priority = os.sched_getscheduler(0), os.sched_getparam(0)
-    try:
-        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
-        os.sched_setscheduler(0, *priority)
-    except OSError as error:
-        refused["real-time priority"] = error.strerror or str(error)
-    files = {"/proc/sys": ("/proc/sys/net/ipv4/conf/all/rp_filter", os.O_WRONLY)}
-    if not os.path.isdir("/sys/module/openvswitch"):  # then Open vSwitch makes its ports by it
-        files["/dev/net/tun"] = ("/dev/net/tun", os.O_RDWR)
-    for name, (path, flags) in files.items():
-        try:
-            os.close(os.open(path, flags | os.O_CLOEXEC))  # neither read nor written
-        except OSError as error:
-            refused[name] = error.strerror or str(error)
-    return refused
-
-
-def refused_features() -> dict[str, str]:
-    """Each feature of ``NEEDS`` that the kernel refuses -> why; tried on links in a namespace of its own, root only."""
-    from topos.kernel import namespaces, queues
-    from topos.kernel.netlink import Netlink, VethEnd, veth
-
-    shape = 100.0, 100_000, 1_000_000  # Mb/s, bytes at once, bytes queued
-    attempts = {
-        "veth": [veth(VethEnd(f"probe{n}", n), VethEnd(f"probe{n + 1}", n + 1), 1500) for n in (10, 12)],
-        "tbf": [queues.token_bucket(10, "probe10", *shape)],
-        "htb": queues.link_queue(11, "probe11", *shape),
-        "clsact": [queues.filters(12, "probe12"), queues.redirect(12, "probe12", 10), queues.lose(12, "probe12", 1.0)],
-        "netem": [queues.delay_packets(13, "probe13", 1000.0)],
-    }
-    refused: dict[str, str] = {}
-    (fd,) = namespaces.make(1)
-    try:
-        with Netlink(fd) as kernel:
-            for name, requests in attempts.items():
-                try:
-                    kernel.run(requests)
-                except MachineError as error:
-                    absent = any(os.strerror(code) in str(error) for code in (errno.ENOENT, errno.EOPNOTSUPP))
-                    refused[name] = "this kernel has none" if absent else str(error)
-                if "veth" in refused:  # nothing to try the others on
-                    break
-    finally:
-        os.close(fd)
-    return refused
-
-
 def calibration_state() -> str:
     """``ok`` for a calibration of this machine, ``none``, ``other machine``, or why the file cannot be read."""
     try:
@@ -307,9 +226,15 @@ def calibration_state() -> str:
         return str(error)
 
 
-def free_memory_gib() -> float:
-    available = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    return int(available[1]) / (1 << 20) if available else 0.0
+def folders() -> list[Finding]:
+    """A finding for each folder of this machine that a run writes to, by default, and cannot; or one that it can."""
+    lacking = []
+    for place in (Path.cwd(), REGISTRY, Path(gettempdir())):
+        try:
+            check_room(place)
+        except OSError as error:
+            lacking.append(Finding("disk", "missing", str(from_os_error(error)), "make it writable, or make room"))
+    return lacking or [Finding("disk", "ok", "room for a run")]
 
 
 def _failure(*command: str) -> str:
@@ -359,9 +284,11 @@ def findings() -> list[Finding]:
         *all_installed(
             "program", programs(), lambda tool: remedy if in_checkout else as_root(f"apt install {TOOLS[tool]}")
         ),
+        *needs(refused_versions()),
         *(_kernel() if is_root else ()),
+        *folders(),
         calibration(calibration_state(), railyard_as_root("calibrate")),
-        size(len(os.sched_getaffinity(0)), free_memory_gib()),
+        size(len(os.sched_getaffinity(0)), free_memory_bytes() / (1 << 30)),
         root(is_root, as_root(str(RUN)) if in_checkout else railyard_as_root("run rails")),
     ]
 
@@ -373,7 +300,8 @@ def _kernel() -> list[Finding]:
     with suppress(MachineError, ImportError):
         refused |= refused_features()
         forwards.append(datapath(*chosen_datapath()))
-    return [namespaces(namespaces_error()), *needs(refused), *forwards]
+    kernel = needs(refused) or [Finding("kernel", "ok", "permits all that runs use")]
+    return [namespaces(namespaces_error()), *kernel, *forwards]
 
 
 def exit_status(found: Sequence[Finding]) -> int:

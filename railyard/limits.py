@@ -1,13 +1,29 @@
-"""The limit of open files: a process of a large fabric holds one or more for each host and port."""
+"""What a machine must have left for a run: open files, of which each host and port takes some, memory, and disk."""
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 import resource
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 from railyard.errors import MachineError
 
 _EACH_PROCESS = 128
 _EACH_HOST, _EACH_PORT = 3, 2
+LEAST_ROOM_BYTES = 1 << 20
+"""Below it not even the first files of a run fit: its manifest, and the database of its Open vSwitch."""
+_BASE_BYTES, _HOST_BYTES = 150_000_000, 500_000
+"""Of memory: runs on 8 and 16 hosts had 170 and 151 MB beside the process that starts them (PSS), 512 agents 380 MB."""
+_CGROUPS = (
+    (r"^0::/(.*)$", "", "memory.max", "memory.current", "file"),
+    (r"^\d+:memory:/(.*)$", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache"),
+)
+"""Of cgroups, versions 2 and 1: line in /proc/self/cgroup, folder, files of limit and use, key of what can be freed."""
 
 
 def files_of(hosts: int, ports: int) -> int:
@@ -35,3 +51,53 @@ def allow_all_open_files() -> None:
     """Let this process open as many files as it may; for those that start no mnexec."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def memory_of(hosts: int) -> int:
+    """Bytes of memory that a run on so many hosts takes, all of its processes together."""
+    return _BASE_BYTES + _HOST_BYTES * hosts
+
+
+def need_memory(least: int, what: str) -> None:
+    """Raise ``MachineError`` naming ``what`` if less than ``least`` bytes of memory are free here."""
+    free = free_memory_bytes()
+    if free < least:
+        raise MachineError(
+            f"{what} needs {least / 1e9:.2g} GB of memory, and {free / 1e9:.2g} GB are free; end other programs, or "
+            "take a smaller workload"
+        )
+
+
+def free_memory_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes of memory that this process may still take: those of the machine, or fewer where its cgroup has a limit."""
+    available = re.search(r"^MemAvailable:\s+(\d+) kB", (proc / "meminfo").read_text(), re.MULTILINE)
+    return min([int(available[1]) << 10 if available else sys.maxsize, *_left_in_groups(proc, groups)])
+
+
+def _left_in_groups(proc: Path, groups: Path) -> Iterator[int]:
+    """What each cgroup of this process leaves of its limit; a container is in one that it sees as ``/``."""
+    with suppress(OSError):
+        own = (proc / "self" / "cgroup").read_text()
+        for line, folder, most, used, cache in _CGROUPS:
+            for name in re.findall(line, own, re.MULTILINE):
+                place = groups / folder / name
+                for group in (place, *place.parents):
+                    with suppress(OSError, ValueError):
+                        left = int((group / most).read_text()) - int((group / used).read_text())
+                        cached = re.search(rf"^{cache} (\d+)$", (group / "memory.stat").read_text(), re.MULTILINE)
+                        yield max(0, left + (int(cached[1]) if cached else 0))
+
+
+def check_room(folder: Path) -> None:
+    """Raise ``OSError`` if the file system of ``folder``, which need not be there yet, is read-only or full."""
+    place = folder.absolute()
+    while not place.exists():
+        place = place.parent
+    found = os.statvfs(place)
+    code = 0
+    if found.f_flag & os.ST_RDONLY:
+        code = errno.EROFS
+    elif found.f_blocks and found.f_bfree * found.f_frsize < LEAST_ROOM_BYTES:
+        code = errno.ENOSPC
+    if code:
+        raise OSError(code, os.strerror(code), str(folder))

@@ -15,6 +15,7 @@ from typing import Any
 
 from measure.results.manifest import MARK
 from railyard.errors import ConfigError
+from railyard.limits import check_room
 from railyard.ownership import invoker, make_folder, make_new_folder, naming, reached, remove_folders
 from railyard.reading import read_bytes
 
@@ -53,6 +54,7 @@ class FolderLock:
         check_folder(folder)
         lock = FolderLock(-1, [])
         try:
+            check_room(folder)
             lock._made = make_folder(folder.resolve())
             lock._fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(lock._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

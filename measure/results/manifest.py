@@ -21,6 +21,7 @@ from railyard.errors import shortened
 from railyard.process.start import run_program
 from railyard.scale import Scale
 from railyard.validation import Name, Whole, from_plain
+from topos.kernel.needs import open_vswitch_version
 from topos.plan import FabricPlan
 from workloads.program import Group
 
@@ -159,15 +160,10 @@ def versions(openvswitch: str = "") -> dict[str, str]:
         "kernel": platform.release(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "python": platform.python_version(),
-        "openvswitch": openvswitch or _installed_openvswitch(),
+        "openvswitch": openvswitch or open_vswitch_version(),
         **_packages(),
     }
     return {name: version for name, version in found.items() if version}
-
-
-@cache
-def _installed_openvswitch() -> str:
-    return _first_line(["ovs-vswitchd", "--version"]).rpartition(" ")[2]
 
 
 @cache

@@ -21,7 +21,7 @@ from mininet.net import Mininet
 from mininet.topo import Topo
 
 from railyard.errors import ConfigError, MachineError
-from railyard.limits import allow_open_files, files_of
+from railyard.limits import allow_open_files, files_of, memory_of, need_memory
 from railyard.priority import set_real_time
 from railyard.tools import safe_path
 from topos import describe
@@ -32,6 +32,7 @@ from topos.kernel.link_delays import Choice, LinkDelays
 from topos.kernel.links import WHOLE, Part, RecordedIntf, RecordedLink
 from topos.kernel.live_links import LiveLinks
 from topos.kernel.namespaces import HostEnd, inside
+from topos.kernel.needs import check_needs
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
 from topos.kernel.nodes import LazyNode, RailHost, RailSwitch
 from topos.kernel.ovs import Datapath, PrivateOvs
@@ -132,6 +133,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         self.part = part
         if os.geteuid() != 0:
             raise MachineError("making a net needs root; run it with sudo")
+        check_needs()
         self.transport = usable_transport(transport)
         try:
             self.yard = self._make_yard(run_dir, open_vswitch)
@@ -192,6 +194,7 @@ class Emulation(Mininet):  # type: ignore[misc]
         try:
             hosts, ports = len(self._own_hosts), sum(len(switch.intfList()) for switch in self._own_switches)
             allow_open_files(files_of(hosts, ports), f"a fabric of {hosts} hosts")
+            need_memory(memory_of(hosts), f"a fabric of {hosts} hosts")
             self._undo.callback(self.yard.stop)
             self._begin_offload(ports)
             self.yard.start()

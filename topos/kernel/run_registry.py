@@ -22,6 +22,7 @@ from typing import Any
 
 from railyard.checkout import REGISTRY as REGISTRY
 from railyard.errors import MachineError
+from railyard.limits import check_room
 from railyard.process.start import MARK, MARK_VARIABLE, start_program
 from topos.kernel import run_watcher
 from topos.kernel.run_watcher import Process
@@ -59,6 +60,7 @@ class RegisteredRun:
         assert me is not None
         name = f"{os.getpid()}-{token_hex(3)}"
         unregistered = registry / f"{_UNREGISTERED}{name}"
+        check_room(registry)
         try:
             registry.mkdir(mode=0o755, parents=True, exist_ok=True)
             clear_dead_runs(registry)

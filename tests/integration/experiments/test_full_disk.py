@@ -12,7 +12,7 @@ from script_runs import PATIENCE_S
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
-SIZE = "300k"
+SIZE = "1200k"
 WITHIN = """
 mount -t tmpfs -o size=$SIZE none "$DISK" && mount -o remount,ro "$DISK" || exit 77
 "$PYTHON" "$SCRIPTS/rail_reconfiguration.py" $RUN --out "$DISK/out"; echo "read-only: $?"
@@ -41,5 +41,5 @@ def test_a_full_disk_and_one_that_is_read_only(tmp_path: Path) -> None:
     assert done.stdout.split("\n")[:4] == ["read-only: 2", unmeasured, "full: 3", "plot: 9"], done
     assert said[0] == f"--out: {disk}/out cannot be written (Read-only file system); name another folder"
     full = [line for line in said if "No space left on device" in line]
-    assert full and all(f"0.0 of 0.3 MB are free in {disk}" in line for line in full)
+    assert full and all(f"0.0 of 1.2 MB are free in {disk}" in line for line in full)
     assert said[-1].startswith("PARTIAL 0 of 1 points: ")

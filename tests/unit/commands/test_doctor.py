@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,10 @@ from rich.console import Console
 from commands import doctor
 from commands.doctor import NEWEST_PYTHON, OLDEST_PYTHON, Finding, exit_status, findings, main, print_findings
 from railyard.checkout import as_root, railyard_as_root
+from railyard.errors import MachineError
 from railyard.process.start import child_environment
+from topos.kernel import namespaces, needs
+from topos.kernel.emulation import Emulation
 
 SETUP = ROOT / "scripts" / "setup.sh"
 
@@ -41,7 +45,6 @@ SMALL = "use a machine with at least 2 processors and 2 GiB of free memory, or s
                 doctor.pytorch("2.13.0+cpu", "install it"),
                 doctor.datapath("bpf", ""),
                 doctor.namespaces(""),
-                *doctor.needs({}),
                 doctor.calibration("ok", "sudo calibrate"),
                 doctor.size(2, 2.0),
                 doctor.root(True, "sudo run"),
@@ -52,7 +55,7 @@ SMALL = "use a machine with at least 2 processors and 2 GiB of free memory, or s
         (doctor.pytorch("", "install it"), "install it"),
         (doctor.pytorch("2.1.3", "install it"), "install it"),
         (doctor.datapath("ovs", "bpf: refused"), ""),
-        (doctor.needs({"netem": "this kernel has none"})[0], doctor.KERNEL),
+        (doctor.needs({"netem": "this kernel has none"})[0], needs.KERNEL),
         (doctor.calibration("none", "sudo calibrate"), "sudo calibrate"),
         (doctor.calibration("other machine", "sudo calibrate"), "sudo calibrate"),
         (doctor.calibration("/c.json is not a calibration", "sudo calibrate"), "sudo calibrate"),
@@ -93,9 +96,7 @@ def test_each_need_that_is_refused_says_why_and_what_then_does_not_work(refused:
         state, without, remedy = doctor.NEEDS[finding.name]
         assert (finding.state, finding.remedy) == (state, remedy)
         assert finding.sentence == f"{refused[finding.name]}: {without}"
-    assert exit_status(found) == (
-        3 if {"SYS_ADMIN", "NET_ADMIN", "/proc/sys", "/dev/net/tun", "veth", "tbf"} & {*refused} else 0
-    )
+    assert exit_status(found) == (3 if {*refused} - {"NET_RAW", "real-time priority", "htb", "clsact", "netem"} else 0)
 
 
 def test_the_page_of_the_image_has_every_option_that_the_doctor_advises() -> None:
@@ -118,11 +119,72 @@ def test_rights_that_are_refused_are_named(monkeypatch: pytest.MonkeyPatch, tmp_
     def refuse_priority(*_: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr(doctor, "Path", lambda _: status)
+    monkeypatch.setattr(needs, "Path", lambda _: status)
     monkeypatch.setattr(os, "open", refuse)
     monkeypatch.setattr(os.path, "isdir", lambda _: False)
     monkeypatch.setattr(os, "sched_setscheduler", refuse_priority)
-    assert {*doctor.refused_rights()} == {"SYS_ADMIN", "NET_ADMIN", "real-time priority", "/proc/sys", "/dev/net/tun"}
+    assert {*needs.refused_rights()} == {"SYS_ADMIN", "NET_ADMIN", "real-time priority", "/proc/sys", "/dev/net/tun"}
+
+
+@pytest.mark.parametrize(
+    ("version", "rights", "features", "sentence"),
+    [
+        ("2.17.9", {}, {}, "Open vSwitch: 2.17.9 is older than 3.0, so its tables cannot be followed; use that of "),
+        (
+            "3.1.0",
+            {"NET_ADMIN": "no"},
+            None,
+            "NET_ADMIN: no, so no link can be made; in a container: --cap-add NET_ADM",
+        ),
+        ("3.1.0", {"NET_RAW": "no"}, {"veth": "absent"}, "veth: absent, so no link can be made; use a kernel with it"),
+        ("", {}, {"tbf": "absent"}, "tbf: absent, so no link can be given a rate; use a kernel with it, as that of "),
+        ("3.0.1", {"real-time priority": "no"}, {}, None),
+        ("10.0.0", {}, {}, None),
+    ],
+)
+def test_a_run_is_refused_for_what_it_cannot_do_without_before_anything_is_made(
+    version: str,
+    rights: dict[str, str],
+    features: dict[str, str] | None,
+    sentence: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def tried(names: Collection[str]) -> dict[str, str]:
+        assert features is not None, "without the right there is no link to try on"
+        assert {"veth", "tbf"} <= {*names} and "netem" not in names
+        return features
+
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(needs, "open_vswitch_version", lambda: version)
+    monkeypatch.setattr(needs, "refused_rights", lambda: rights)
+    monkeypatch.setattr(needs, "refused_features", tried)
+    monkeypatch.setattr(namespaces, "make", lambda _: pytest.fail("a namespace was made"))
+    needs.check_needs.cache_clear()
+    try:
+        if sentence is None:
+            needs.check_needs()
+            return
+        with pytest.raises(MachineError, match=f"^{re.escape(sentence)}"):
+            Emulation(datapath="ovs")
+    finally:
+        needs.check_needs.cache_clear()
+
+
+def test_folders_that_are_full_or_read_only_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert doctor.folders() == [Finding("disk", "ok", "room for a run")]
+
+    def refuse(place: Path) -> None:
+        if place == tmp_path:
+            raise OSError(errno.ENOSPC, "No space left on device", str(place))
+        if place == doctor.REGISTRY:
+            raise OSError(errno.EROFS, "Read-only file system", str(place))
+
+    monkeypatch.setattr(doctor, "check_room", refuse)
+    full, fixed = doctor.folders()
+    assert full.state == fixed.state == "missing"
+    assert full.sentence.startswith(f"{tmp_path} cannot be written: No space left on device; ")
+    assert fixed.sentence == f"{doctor.REGISTRY} cannot be used: Read-only file system"
 
 
 def test_every_line_of_the_set_up_s_check_is_a_finding(tmp_path: Path) -> None:

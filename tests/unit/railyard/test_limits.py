@@ -1,17 +1,30 @@
-"""The limit of open files of this process and what a large fabric needs."""
+"""Open files, memory and disk that are left here, and what a large fabric needs."""
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from railyard import limits as here
 from railyard.errors import MachineError
-from railyard.limits import allow_all_open_files, allow_open_files, files_of
+from railyard.limits import (
+    LEAST_ROOM_BYTES,
+    allow_all_open_files,
+    allow_open_files,
+    check_room,
+    files_of,
+    free_memory_bytes,
+    memory_of,
+    need_memory,
+)
 
 
 @pytest.fixture
@@ -43,6 +56,65 @@ def test_what_the_hard_limit_does_not_permit_is_refused_with_the_number(limits: 
 
 def test_the_usual_limit_is_enough_for_two_hundred_hosts() -> None:
     assert files_of(hosts=2, ports=4) < files_of(hosts=160, ports=160) < 1024 < files_of(hosts=512, ports=1024) < 4096
+
+
+# ---- memory and disk -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("group", "files", "free"),
+    [
+        ("0::/a/b", {}, 2000 << 10),
+        ("0::/a/b", {"a/memory.max": "max", "a/memory.current": "5"}, 2000 << 10),
+        ("0::/a/b", {"a/memory.max": "900000", "a/memory.current": "500000", "a/memory.stat": ""}, 400_000),
+        ("0::/a/b", {"a/b/memory.max": "900000", "a/b/memory.current": "500000", "a/b/memory.stat": "anon 1\nfile 9\n"},
+         400_009),
+        ("0::/", {"memory.max": "1000", "memory.current": "5000", "memory.stat": ""}, 0),
+        ("4:memory:/a", {"memory/a/memory.limit_in_bytes": "1000", "memory/a/memory.usage_in_bytes": "900",
+                         "memory/a/memory.stat": "cache 7\ntotal_cache 50\n"}, 150),
+        ("4:cpu:/a", {"memory/a/memory.limit_in_bytes": "1000"}, 2000 << 10),
+    ],
+)  # fmt: skip
+def test_free_memory_is_that_of_the_machine_or_what_a_container_may_take(
+    group: str, files: dict[str, str], free: int, tmp_path: Path
+) -> None:
+    written = {"proc/meminfo": "MemTotal: 9 kB\nMemAvailable:   2000 kB\n", "proc/self/cgroup": f"{group}\n"}
+    for name, text in {**written, **{f"groups/{name}": text for name, text in files.items()}}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert free_memory_bytes(tmp_path / "proc", tmp_path / "groups") == free
+
+
+def test_a_fabric_that_does_not_fit_into_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    need_memory(memory_of(2), "a fabric")
+    assert memory_of(2) < memory_of(64) < memory_of(512) < 2 << 30
+    monkeypatch.setattr(here, "free_memory_bytes", lambda: 50_000_000)
+    with pytest.raises(MachineError, match=r"^a fabric needs 0\.\d+ GB of memory, and 0\.05 GB are free; end other "):
+        need_memory(memory_of(2), "a fabric")
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({}, None),
+        ({"f_bfree": LEAST_ROOM_BYTES // 4096 - 1}, errno.ENOSPC),
+        ({"f_bfree": 0, "f_blocks": 0}, None),  # a file system that does not say
+        ({"f_flag": os.ST_RDONLY | os.ST_NOSUID}, errno.EROFS),
+    ],
+)
+def test_a_folder_needs_room_where_its_first_parent_is(
+    changes: dict[str, int], code: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = {"f_flag": os.ST_NOSUID, "f_bfree": LEAST_ROOM_BYTES // 4096, "f_frsize": 4096, "f_blocks": 10**6, **changes}
+    asked = []
+    monkeypatch.setattr(os, "statvfs", lambda place: asked.append(place) or SimpleNamespace(**room))
+    try:
+        check_room(tmp_path / "a" / "b")
+    except OSError as error:
+        assert (error.errno, error.filename) == (code, str(tmp_path / "a" / "b"))
+    else:
+        assert code is None
+    assert asked == [tmp_path]
 
 
 # ---- priorities ----------------------------------------------------------------------------------------------------
