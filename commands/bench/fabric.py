@@ -26,7 +26,6 @@ from mininet.topo import Topo
 from commands.bench import Measurement, NotMeasured, at_most, not_measured
 from commands.bench.bed import Bed
 from measure.live.machine_benchmark import SocketPair, busy_processors, connected_ring, ring_goodputs, sample_of
-from measure.live.packets import Tap
 from measure.live.probes import Frames, ProbeTrain
 from measure.live.processor import Processor
 from railyard.errors import MachineError, RailyardError
@@ -37,6 +36,7 @@ from topos.kernel.emulation import Emulation
 from topos.kernel.namespaces import HostEnd, inside
 from topos.kernel.netlink import LO_INDEX, Netlink, link_up
 from topos.kernel.ovs import PrivateOvs
+from topos.kernel.packet_sockets import Tap
 from topos.kernel.run_registry import RegisteredRun
 from topos.options import link_parameters
 from topos.rails import RailTopo

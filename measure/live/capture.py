@@ -16,11 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from measure.live.packets import Packet, Tap, missed, open_packets, pack_record, read_spool, received
+from measure.live.packets import Packet, pack_record, read_spool
 from railyard.errors import ConfigError
 from railyard.ownership import open_binary
 from railyard.process.child import Child
 from railyard.process.parent import Parent, writing
+from topos.kernel.packet_sockets import ETH_P_ALL, Tap, missed, open_packets, received
 from topos.plan import FabricPlan
 
 MAX_BYTES = 256 << 20
@@ -31,7 +32,6 @@ _LONGEST_FRAME = 1 << 17
 _PATIENCE_S = 10.0
 _FLUSH_S = 0.5
 """Packets are in the spool file at most this long after they came."""
-_ETH_P_ALL = 0x0003
 _NICENESS = 10
 """The agents have priority: packets wait in the sockets until this process runs."""
 
@@ -108,14 +108,13 @@ class _Spool:
 
 
 def main() -> None:
-    """Run the capture process."""
     parent = Parent()
     settings = parent.settings
     os.nice(_NICENESS)
     with writing(settings["spool"]), ExitStack() as stack:
         out = stack.enter_context(open_binary(settings["spool"], "wb"))
         taps = [
-            stack.enter_context(open_packets(Tap(**tap), _ETH_P_ALL, _ROOM_BYTES, outgoing=True))
+            stack.enter_context(open_packets(Tap(**tap), ETH_P_ALL, _ROOM_BYTES, outgoing=True))
             for tap in settings["taps"]
         ]
         spool = _Spool(out, settings["max_bytes"])

@@ -24,12 +24,13 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from itertools import groupby, pairwise
 
-from measure.live.packets import ETHERTYPE, Tap, ethernet_frame, missed, open_packets, received
+from measure.live.packets import ETHERTYPE, ethernet_frame
 from railyard.errors import ConfigError, MachineError
 from railyard.loop import READ, Poller
 from railyard.priority import set_priority, set_real_time, wake_in_time
 from railyard.process.child import Child
 from railyard.process.parent import Parent
+from topos.kernel.packet_sockets import Tap, missed, open_packets, received
 from topos.plan import FabricPlan
 
 INTERVAL_S = 0.0003
@@ -255,7 +256,6 @@ def _send(
 
 
 def main() -> None:
-    """Run the process of a train."""
     parent = Parent()
     settings = dict(parent.settings)
     token = os.urandom(_TOKEN_BYTES)

@@ -19,16 +19,16 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
 
-from measure.live.packets import Tap, open_packets, received
 from railyard.errors import ConfigError, nearest
 from topos.kernel.namespaces import inside
 from topos.kernel.nodes import RailSwitch
+from topos.kernel.packet_sockets import ETH_P_ALL, Tap, open_packets, received
 
 PROBES = 10
 LONGEST_S = 0.5
 """How long the last probe may be under way."""
 _INTERVAL_S = 0.001
-_ETH_P_ALL, _ROOM_BYTES, _SO_ATTACH_FILTER = 0x0003, 16 << 20, 26
+_ROOM_BYTES, _SO_ATTACH_FILTER = 16 << 20, 26
 _LOAD, _UNLESS, _RETURN = 0x20, 0x15, 0x06
 """Instructions of a socket filter (linux/bpf_common.h): a word of the packet, a jump, how much of it to take."""
 _TAG = struct.Struct("!50xI")
@@ -181,7 +181,7 @@ def _follow(
 
 def _tap(netns_fd: int, token: bytes) -> socket.socket:
     """A packet socket at all interfaces of a namespace that takes nothing but the probes with ``token``."""
-    tap = open_packets(Tap(netns_fd, ""), _ETH_P_ALL, _ROOM_BYTES, outgoing=True)
+    tap = open_packets(Tap(netns_fd, ""), ETH_P_ALL, _ROOM_BYTES, outgoing=True)
     high, low = struct.unpack("!II", token)
     first, second = [(_LOAD, 0, 0, 42), (_UNLESS, 0, 3, high)], [(_LOAD, 0, 0, 46), (_UNLESS, 0, 1, low)]
     lines = [*first, *second, (_RETURN, 0, 0, 1 << 16), (_RETURN, 0, 0, 0)]

@@ -11,10 +11,10 @@ from experiments.experiment import Experiment
 from experiments.job_point import Fabric, JobPoint
 from experiments.report import FAITHFUL, Column, Report, Table, to_nothing
 from experiments.settings import PacketSettings, UnscaledSection
-from measure.live.packets import Tap
 from measure.live.probes import INTERVAL_S, ProbeTrain
 from measure.metrics.checks import Check, Verdict
 from measure.results.row import MeasuredRow
+from topos.kernel.packet_sockets import Tap
 from topos.rails import RailTopo
 from workloads.collectives.catalog import schedule
 

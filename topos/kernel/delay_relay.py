@@ -16,10 +16,10 @@ import gc
 import os
 import random
 import socket
-import struct
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from railyard.errors import MachineError
@@ -28,17 +28,13 @@ from railyard.priority import set_priority, set_real_time
 from railyard.process.child import Child
 from railyard.process.parent import Parent
 from topos.kernel.holding import Holding, Lateness, Line
-from topos.kernel.namespaces import inside
+from topos.kernel.packet_sockets import ETH_P_ALL, Tap, missed, open_packets, received
 
 _PATIENCE_S = 1.0
 _ANSWER_S = 10.0
 _NICE = -20
-_SOL_PACKET, _PACKET_STATISTICS, _PACKET_VNET_HDR, _PACKET_IGNORE_OUTGOING = 263, 6, 15, 23
-_SO_SNDBUFFORCE, _SO_RCVBUFFORCE, _SO_TIMESTAMPNS = 32, 33, 35
 _BUFFER_BYTES = 8 << 20
 _LARGEST_FRAME = (1 << 16) + 64
-_TIMESPEC = struct.Struct("=qq")
-_CONTROL_BYTES = socket.CMSG_SPACE(_TIMESPEC.size)
 _PARENT_S = 1.0
 """Time between two looks at whether the parent still runs."""
 _SCAN_NS = 500_000
@@ -71,22 +67,6 @@ class DelayRelay(Child):
         return report
 
 
-def _packet_socket(interface: str) -> socket.socket:
-    """A packet socket for all frames that arrive at ``interface``, in the namespace of the calling thread."""
-    opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-    for level, option, value in (
-        (socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES),
-        (socket.SOL_SOCKET, _SO_SNDBUFFORCE, _BUFFER_BYTES),
-        (socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1),
-        (_SOL_PACKET, _PACKET_VNET_HDR, 1),
-        (_SOL_PACKET, _PACKET_IGNORE_OUTGOING, 1),
-    ):
-        opened.setsockopt(level, option, value)
-    opened.bind((interface, 0x0003))
-    opened.setblocking(False)
-    return opened
-
-
 def _of_line(passage: Mapping[str, Any]) -> tuple[int, int, int]:
     """Delay and jitter in nanoseconds, and room in bytes."""
     return round(passage["delay_s"] * 1e9), round(passage["jitter_s"] * 1e9), passage["room_bytes"]
@@ -102,9 +82,11 @@ class _Relay:
         parent.operations = {"report": self._report, "change": self._change}
         passages = settings["passages"]
         names = dict.fromkeys(passage[end] for passage in passages for end in ("enters", "leaves"))
-        with inside(settings["netns_fd"]):
-            sockets = {name: _packet_socket(name) for name in names}
-        os.close(settings["netns_fd"])
+        fd = settings["netns_fd"]
+        sockets = {name: open_packets(Tap(fd, name), ETH_P_ALL, _BUFFER_BYTES, whole=True) for name in names}
+        for opened in sockets.values():
+            opened.setblocking(False)
+        os.close(fd)
         uniform = random.Random(settings["seed"]).uniform
         self._lines = [Line(*_of_line(p), uniform) for p in passages]
         self._holding = Holding(self._lines)
@@ -112,7 +94,7 @@ class _Relay:
         self._out = [sockets[p["leaves"]] for p in passages]
         self._choose_scan()
         self._late = Lateness()
-        self._buffer = bytearray(_LARGEST_FRAME)
+        self._buffer = memoryview(bytearray(_LARGEST_FRAME))
 
     def _choose_scan(self) -> None:
         self._scan_ns = min(_SCAN_NS, max(min(line.shortest_ns for line in self._lines) // 2, _EARLY_NS))
@@ -151,22 +133,13 @@ class _Relay:
             self._parent.take()
 
     def _read(self, line: int, source: socket.socket) -> None:
-        buffers, view = [self._buffer], memoryview(self._buffer)
         real_ns, now_ns = time.time_ns(), time.monotonic_ns()
-        while True:
-            try:
-                size, control, _, _ = source.recvmsg_into(buffers, _CONTROL_BYTES)
-            except BlockingIOError:
-                return
-            except OSError:  # the interface is down, or the kernel cannot describe the frame
-                return
-            age_ns = 0
-            for _, _, data in control:
-                seconds, ns = _TIMESPEC.unpack_from(data)
-                age_ns = real_ns - seconds * 1_000_000_000 - ns
-            arrived_ns = now_ns - age_ns if 0 <= age_ns < _OLDEST_NS else now_ns
-            if not self._holding.take(line, bytes(view[:size]), arrived_ns):
-                self._late.overflowed += 1
+        with suppress(OSError):  # the interface is down, or the kernel cannot describe the frame
+            for size, stamped_ns, *_ in received(source, self._buffer):
+                age_ns = real_ns - stamped_ns
+                arrived_ns = now_ns - age_ns if 0 <= age_ns < _OLDEST_NS else now_ns
+                if not self._holding.take(line, bytes(self._buffer[:size]), arrived_ns):
+                    self._late.overflowed += 1
 
     def _send(self) -> None:
         now_ns = time.monotonic_ns()
@@ -181,15 +154,12 @@ class _Relay:
 
     def _report(self) -> dict[str, Any]:
         """The report since the last one; frames that the sockets had no room for count as overflowed."""
-        for _, source in self._into.values():
-            counters = source.getsockopt(_SOL_PACKET, _PACKET_STATISTICS, 8)
-            self._late.overflowed += struct.unpack("=II", counters)[1]
+        self._late.overflowed += sum(missed(source) for _, source in self._into.values())
         report, self._late = self._late.report(), Lateness()
         return report
 
 
 def main() -> None:
-    """Run the relay process."""
     parent = Parent()
     set_priority(_NICE)
     set_real_time()

@@ -124,8 +124,8 @@ def _laid(session: Session, switch: SwitchPlan, slot: Slot) -> list[dict[str, An
 
 def _measure(session: Session, switch: SwitchPlan, rows: Sequence[RouteRow]) -> None:
     """Send frames from every port of the slot in turn; a round trip is the median way there and that back."""
-    from measure.live.packets import Tap
     from measure.live.probes import ProbeTrain
+    from topos.kernel.packet_sockets import Tap
 
     fds, ports = session.netns_fds(), {port.rank: port for port in switch.ports}
     ranks = [rank for row in rows for rank in row.pair]

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from measure.figures.step import throughputs
-from measure.live.packets import Tap
 from measure.live.probes import INTERVAL_S, ProbeTrain
 from measure.live.sampler import HostInterface, Sampler, queue_events
 from railyard.scale import Scale
 from topos.kernel.namespaces import inside, make
 from topos.kernel.netlink import Netlink, VethEnd, address, link_up, neighbour, route, veth
+from topos.kernel.packet_sockets import Tap
 from topos.kernel.queues import token_bucket
 from topos.plan import FabricPlan, HostPort, SwitchPlan
 

@@ -17,13 +17,13 @@ from host_traffic import drain, pings, pings_soon, pouring
 from mininet.topo import Topo
 
 from measure.live.counters import Counters
-from measure.live.packets import Tap
 from measure.live.probes import ProbeTrain
 from railyard.errors import MachineError
 from railyard.process.child import Child
 from topos.kernel.delay_relay import DelayRelay
 from topos.kernel.emulation import Emulation
 from topos.kernel.namespaces import inside
+from topos.kernel.packet_sockets import Tap
 from topos.kernel.run_watcher import Process
 from topos.racks import RackTopo
 from topos.rails import RailTopo

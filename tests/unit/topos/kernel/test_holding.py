@@ -86,9 +86,6 @@ def test_lateness_counts_early_frames_with_their_distance() -> None:
     assert report["late_worst_s"] == pytest.approx(3e-3)
 
 
-# ---- the relay -----------------------------------------------------------------------------------------------------
-
-
 STAMP_NS, NOW_NS = 5_000_000_000, 9_000_000_000
 
 
@@ -98,11 +95,11 @@ class Source:
     def __init__(self) -> None:
         self.frames = 1
 
-    def recvmsg_into(self, buffers: Any, control_bytes: int) -> tuple[int, list[Any], int, None]:
+    def recvmsg_into(self, buffers: Any, control_bytes: int, flags: int) -> tuple[int, list[Any], int, Any]:
         if not self.frames:
             raise BlockingIOError
         self.frames -= 1
-        return 4, [(1, 35, struct.pack("=qq", *divmod(STAMP_NS, 1_000_000_000)))], 0, None
+        return 4, [(1, 35, struct.pack("=qq", *divmod(STAMP_NS, 1_000_000_000)))], 0, ("mid0a", 0, 0)
 
 
 class Taken(list[int]):
@@ -120,6 +117,6 @@ def test_a_step_of_the_wall_clock_moves_no_arrival(
     monkeypatch.setattr(time, "time_ns", lambda: STAMP_NS + age_ns)
     monkeypatch.setattr(time, "monotonic_ns", lambda: NOW_NS)
     relay: Any = delay_relay._Relay.__new__(delay_relay._Relay)
-    relay._buffer, relay._holding = bytearray(8), Taken()
+    relay._buffer, relay._holding = memoryview(bytearray(8)), Taken()
     relay._read(0, Source())
     assert relay._holding == [NOW_NS - counted_ns]
