@@ -28,7 +28,6 @@ from controllers.engine.jobs import Job
 from controllers.openflow.datapaths import OPEN_VSWITCH
 from controllers.openflow.flows import TYPE_BARRIER_REPLY, TYPE_ERROR, VERSION, bundle, circuit_flow, header
 from measure.live.machine_benchmark import sample_of
-from measure.live.packets import Tap
 from measure.live.probes import DarkTime, Frames, ProbeTrain
 from railyard.errors import ControlError
 from railyard.loop import READ, Poller
@@ -37,6 +36,7 @@ from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
 from topos.kernel.fastpath.rules import OUT, KernelPort, PortRules, Rule
 from topos.kernel.namespaces import inside
 from topos.kernel.netlink import Netlink, VethEnd, veth
+from topos.kernel.packet_sockets import Tap
 from topos.rails import RailTopo
 from workloads.agent.job_channel import JobChannel
 from workloads.program import Group
@@ -96,7 +96,7 @@ def barrier(bed: Bed, count: int) -> list[Measurement]:
         group = Group("ring", "dp", tuple(range(count)))
         rail.client.register(Job("barrier", (group,), "on-demand"), "opus")
         took = barriers(rail.controller.files.channel, group)
-        rail.client.finish("barrier")
+        rail.client.call("finish", job="barrier")
     return _median_and_worst(bed, f"barrier_{count}", took, BARRIER_LIMITS_S[count])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from controllers.circuits.ocs import UpdateMode
 from controllers.engine.jobs import Job
 from railyard.errors import ControlError
 from railyard.protocol import Decoder, Hop, encode, hops_from
+from topos.kernel.relay import connect_unix
 
 
 class ChannelClient:
@@ -24,12 +24,9 @@ class ChannelClient:
         self._decoder = Decoder()
         self._answers: list[dict[str, Any]] = []
         self._last_id = 0
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(timeout_s)
         try:
-            self._socket.connect(str(path))
+            self._socket = connect_unix(path, timeout_s)
         except OSError as error:
-            self._socket.close()
             raise ControlError(f"no controller listens at {path} ({error.strerror or error}); start one") from error
 
     def __enter__(self) -> ChannelClient:
@@ -81,29 +78,13 @@ class ChannelClient:
                 raise ControlError("the controller closed the connection; see its log")
             self._answers += self._decoder.feed(data)
 
-    # ---- operations of agents and runs ------------------------------------------------------------------------
-
     def register(self, job: Job, policy: str) -> None:
         self.call("register", job=job, policy=policy)
-
-    def check_in(self, job: str, rank: int, group: str) -> dict[str, Any]:
-        return self.call("checkin", job=job, rank=rank, group=group)
 
     def request(self, job: str, rank: int, group: str, index: int) -> tuple[Hop, ...]:
         """Request circuits and wait for the ack; the paths of the ack."""
         answer = self.call("request", job=job, rank=rank, group=group, index=index)
         return hops_from(answer["paths"])
-
-    def release(self, job: str, rank: int, group: str, index: int) -> None:
-        self.call("release", job=job, rank=rank, group=group, index=index)
-
-    def finish(self, job: str) -> None:
-        self.call("finish", job=job)
-
-    # ---- operations of people and scripts ---------------------------------------------------------------------
-
-    def circuits(self) -> list[dict[str, Any]]:
-        return list(self.call("circuits")["switches"])
 
     def rewire(
         self,
@@ -114,6 +95,3 @@ class ChannelClient:
     ) -> None:
         """Rewire one switch; returns when the switch is tuned. ``delay_s`` None: the delay of the last job."""
         self.call("rewire", switch=switch, circuits=list(circuits), update=update, delay_s=delay_s)
-
-    def fault(self, switch: str, port: int, state: str) -> None:
-        self.call("fault", switch=switch, port=port, state=state)

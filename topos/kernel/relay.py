@@ -10,6 +10,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from railyard.priority import set_real_time
 from topos.kernel import namespaces
 
 _CHUNK_BYTES = 1 << 16
+_RETRY_S = 0.01
 
 
 class Relay:
@@ -115,16 +117,23 @@ def connected_in(netns_fd: int, address: tuple[str, int]) -> socket.socket:
         return socket.create_connection(address, timeout=5)
 
 
-def connect_unix(path: Path | str, longest_s: float | None = None) -> socket.socket:
-    """A connection to the Unix socket ``path``, whose calls take ``longest_s`` seconds at most; ``OSError`` without."""
-    connection = socket.socket(socket.AF_UNIX)
-    try:
-        connection.settimeout(longest_s)
-        connection.connect(str(path))
-    except OSError:
-        connection.close()
-        raise
-    return connection
+def connect_unix(path: Path | str, longest_s: float | None = None, wait_s: float = 0.0) -> socket.socket:
+    """A connection to the Unix socket ``path``, whose calls take ``longest_s`` seconds at most; ``OSError`` without.
+
+    It is tried again for ``wait_s`` seconds, in which somebody may begin to listen there.
+    """
+    end = time.monotonic() + wait_s
+    while True:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(longest_s)
+            connection.connect(str(path))
+            return connection
+        except OSError:
+            connection.close()
+            if time.monotonic() + _RETRY_S > end:
+                raise
+        time.sleep(_RETRY_S)
 
 
 def open_listener(path: Path) -> socket.socket:

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 from railyard.errors import ControlError, PeerLost
 from railyard.protocol import Decoder, Hop, encode, hops_from
+from topos.kernel.relay import connect_unix
 from workloads.program import Group
 from workloads.rank.paths import paths_by_rank
 
-_RETRY_S = 0.05
 HOLD_S = 0.05
 """How long a request may wait for those of the other members in the process: the controller shows who is missing."""
 
@@ -94,8 +94,7 @@ class JobChannel:
         self._decoder = Decoder()
         self._out = bytearray()
         self._sending = threading.Lock()
-        self.sock = _connect(path, timeout_s)
-        self.sock.setblocking(False)
+        self.sock = self._connect()
 
     def fileno(self) -> int:
         return self.sock.fileno()
@@ -158,8 +157,7 @@ class JobChannel:
         self._out.clear()
         self._decoder, asked = Decoder(), [each for _, each in self._open.values() if each["op"] == "request"]
         self._open.clear()
-        self.sock = _connect(self._path, self._timeout_s)
-        self.sock.setblocking(False)
+        self.sock = self._connect()
         self.lost = False
         self.request("resume", acknowledged=self._acknowledged, held=sorted(self._held))
         for each in asked:
@@ -215,20 +213,13 @@ class JobChannel:
         paths = paths_by_rank(hops_from(fields.get("paths", ())))
         return [ChannelAnswer(rank, request, fields, tuple(paths.get(rank, ()))) for rank in ranks]
 
+    def _connect(self) -> socket.socket:
+        try:
+            sock = connect_unix(self._path, self._timeout_s, self._timeout_s)
+        except OSError as error:
+            raise ControlError(f"the controller does not answer on its job channel: {error}") from None
+        sock.setblocking(False)
+        return sock
+
     def close(self) -> None:
         self.sock.close()
-
-
-def _connect(path: str, timeout_s: float) -> socket.socket:
-    end = time.monotonic() + timeout_s
-    while True:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.settimeout(timeout_s)
-            sock.connect(path)
-            return sock
-        except OSError as error:
-            sock.close()
-            if time.monotonic() + _RETRY_S > end:
-                raise ControlError(f"the controller does not answer on its job channel: {error}") from None
-            time.sleep(_RETRY_S)

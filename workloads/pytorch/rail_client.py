@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from railyard.errors import AgentError
+from topos.kernel.relay import connect_unix
 
 Then = Callable[[Exception | None], None]
 """Called when a call is over, or has failed with an error."""
 _LOST_STATUS = AgentError.exit_status
-_AGAIN_S = 0.01
 _GRACE_S = 1.0
 """Time from an error of the agent until its end ends this process: so long may its traceback take."""
 
@@ -33,7 +33,10 @@ class RailClient:
     def __init__(
         self, path: str, timeout_s: float, on_lost: Callable[[], object] = lambda: os._exit(_LOST_STATUS)
     ) -> None:
-        self._sock = _connect(path, timeout_s)
+        try:
+            self._sock = connect_unix(path, wait_s=timeout_s)
+        except OSError as error:
+            raise AgentError(f"no agent listens at {path} within {timeout_s:g} s: {error.strerror}") from None
         self._on_lost = on_lost
         self._lock = threading.Lock()
         self._noted = b""
@@ -92,19 +95,14 @@ class RailClient:
             self._noted += _line({"call": number, "at": time.monotonic()})
 
     def over(self, number: int) -> None:
-        """Say that this call is over."""
         self._say({"over": number})
 
     def step(self, number: int) -> None:
-        """Say that step ``number`` is over."""
         self._say({"step": number})
 
     def bye(self) -> None:
-        """Say that the script has come to its end."""
         self._over = True
         self._say({"bye": True})
-
-    # -- inside ------------------------------------------------------------------------------------
 
     def _check(self) -> None:
         if self._error is not None:
@@ -166,21 +164,6 @@ class RailClient:
         for memory, _, then in waiting:
             os.close(memory)
             then(self._error)
-
-
-def _connect(path: str, timeout_s: float) -> socket.socket:
-    """Connect to the agent, which may not listen yet."""
-    end = time.monotonic() + timeout_s
-    while True:
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            sock.connect(path)
-            return sock
-        except OSError as error:
-            sock.close()
-            if time.monotonic() >= end:
-                raise AgentError(f"no agent listens at {path} within {timeout_s:g} s: {error.strerror}") from None
-            time.sleep(_AGAIN_S)
 
 
 def _line(message: dict[str, Any]) -> bytes:

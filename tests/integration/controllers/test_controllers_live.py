@@ -72,16 +72,19 @@ def test_a_job_rewires_the_light(fabric: Fabric) -> None:
         people, a, b = (stack.enter_context(ChannelClient(fabric.channel, 10)) for _ in range(3))
         people.register(Job("job", GROUPS, "on-demand", 0.1, 0.05), "opus")
         assert fabric.reaches(0, 1) == [(1, 0)] and fabric.reaches(2, 0) == [(3, 1)]
-        together(lambda: a.check_in("job", 0, "pair0"), lambda: b.check_in("job", 2, "pair0"))
+        together(
+            lambda: a.call("checkin", job="job", rank=0, group="pair0"),
+            lambda: b.call("checkin", job="job", rank=2, group="pair0"),
+        )
         began = time.monotonic()
         paths = together(lambda: a.request("job", 0, "pair0", 0), lambda: b.request("job", 2, "pair0", 0))
         assert paths == [((0, 1, 2, 0),)] * 2
         assert time.monotonic() - began > 0.15
         assert fabric.reaches(0, 1) == [(2, 0)] and fabric.reaches(3, 0) == [(1, 1)]
         assert fabric.reaches(0, 0) == []
-        a.release("job", 0, "pair0", 0)
-        b.release("job", 2, "pair0", 0)
-        people.finish("job")
+        a.call("release", job="job", rank=0, group="pair0", index=0)
+        b.call("release", job="job", rank=2, group="pair0", index=0)
+        people.call("finish", job="job")
     (event,) = (e for e in fabric.events() if e.kind == "reconfigure" and e["group"] == "pair0")
     assert 0.145 < event.seconds < 2, "the upper bound leaves room for a busy machine"
 
@@ -137,7 +140,7 @@ def test_a_swap_without_delay_loses_next_to_nothing(fabric: Fabric) -> None:
 def people_see(fabric: Fabric) -> dict[str, str]:
     """The state of each port of the rail."""
     with fabric.client() as other:
-        states: dict[str, str] = other.circuits()[0]["ports"]
+        states: dict[str, str] = other.call("circuits")["switches"][0]["ports"]
     return states
 
 

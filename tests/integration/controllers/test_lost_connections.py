@@ -122,6 +122,6 @@ def test_a_rail_reconfiguration_goes_on_after_a_reset(framework: str, datapath: 
             forget_caches(fabric.net)
             assert fabric.reaches(0, 1) == [(group.members[1], 0)]
             for rank in group.members:
-                clients[rank].release("job", rank, group.name, turn // 2)
+                clients[rank].call("release", job="job", rank=rank, group=group.name, index=turn // 2)
         say(f"{framework}, {fabric.net.datapath}: rail reconfiguration", took)
         assert max(took.values()) <= took["nothing"] + MOST_S and took["nothing"] > DELAY_S

@@ -48,7 +48,7 @@ def the_controller(process: subprocess.Popen[str], run: RegisteredRun) -> None:
 
 def a_port(process: subprocess.Popen[str], run: RegisteredRun) -> None:
     with ChannelClient(run.path / "job.sock") as people:
-        people.fault("rail0", 3, "failed")
+        people.call("fault", switch="rail0", port=3, state="failed")
 
 
 SIZE, LENGTH = (), ("--slots", "60")

@@ -328,9 +328,9 @@ def test_a_job_over_the_channel(path: Path) -> None:
     with ChannelClient(path, 5) as people, ChannelClient(path, 5) as a, ChannelClient(path, 5) as b:
         people.register(Job("j", pipeline_groups(2, 2), "on-demand", 0.01), "opus")
         replies: list[Any] = []
-        other = threading.Thread(target=lambda: replies.append(a.check_in("j", 0, "pp-s0-d0-r0")))
+        other = threading.Thread(target=lambda: replies.append(a.call("checkin", job="j", rank=0, group="pp-s0-d0-r0")))
         other.start()
-        assert b.check_in("j", 2, "pp-s0-d0-r0")["asks"] is True
+        assert b.call("checkin", job="j", rank=2, group="pp-s0-d0-r0")["asks"] is True
         other.join(5)
         other = threading.Thread(target=lambda: replies.append(a.request("j", 0, "pp-s0-d0-r0", 0)))
         other.start()
@@ -339,11 +339,11 @@ def test_a_job_over_the_channel(path: Path) -> None:
         assert replies[1] == ((0, 1, 2, 0),)
         with pytest.raises(ControlError, match="has traffic on the ports of rail0"):
             people.rewire("rail0", [(2, 3)])
-        a.release("j", 0, "pp-s0-d0-r0", 0)
-        b.release("j", 2, "pp-s0-d0-r0", 0)
+        a.call("release", job="j", rank=0, group="pp-s0-d0-r0", index=0)
+        b.call("release", job="j", rank=2, group="pp-s0-d0-r0", index=0)
         people.rewire("rail0", [(2, 3)], delay_s=0.0)
-        assert [2, 3] in people.circuits()[0]["circuits"]
-        people.finish("j")
+        assert [2, 3] in people.call("circuits")["switches"][0]["circuits"]
+        people.call("finish", job="j")
 
 
 def raw_connection(path: Path) -> socket.socket:

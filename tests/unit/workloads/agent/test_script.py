@@ -18,9 +18,9 @@ from agents.loopback import LONGEST_WAIT_S, loopback_plan, run_agent, until, use
 from railyard.errors import AgentError
 from railyard.scale import Scale
 from railyard.timeline import Event, read_events
+from topos.kernel.relay import connect_unix
 from workloads.agent.config import AgentConfig, Incarnation
 from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
-from workloads.pytorch import rail_client
 from workloads.pytorch.rail_client import RailClient
 
 BYTES = 40
@@ -128,7 +128,7 @@ class Script:
     """The raw end of a script."""
 
     def __init__(self, agent: Driven, *, ready: bool = True) -> None:
-        self.sock = agent.script = rail_client._connect(agent.path, LONGEST_WAIT_S)
+        self.sock = agent.script = connect_unix(agent.path, wait_s=LONGEST_WAIT_S)
         self.sock.settimeout(LONGEST_WAIT_S)
         if ready:
             self.say({"ready": True})
