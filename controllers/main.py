@@ -158,7 +158,7 @@ def _serve(options: argparse.Namespace, core: ControllerCore) -> NoReturn:
             AppServer(listener, core, options.bridges).serve()
         finally:
             options.app_socket.unlink(missing_ok=True)
-    _check_free(options.openflow_host, options.openflow_port)
+    app.check_free(options.openflow_host, options.openflow_port)
     app.serve(options.framework, core, options.openflow_host, options.openflow_port)
     raise MachineError("the OpenFlow framework stopped by itself")
 
@@ -199,17 +199,6 @@ def _read_plan(path: Path) -> FabricPlan:
         return from_plain(FabricPlan, path.read_bytes(), "a fabric plan", str(path))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}", key="plan") from error
-
-
-def _check_free(host: str, port: int) -> None:
-    """Raise ``MachineError`` if the port for switches is in use; the framework would only log that and stop."""
-    import socket
-
-    try:
-        socket.create_server((host, port)).close()
-    except OSError as error:
-        reason = error.strerror or error
-        raise MachineError(f"the controller cannot listen for switches on {host}:{port}: {reason}") from error
 
 
 def _leave(*sockets: Path) -> NoReturn:

@@ -177,9 +177,9 @@ def run_apps(framework: str, arguments: Sequence[str]) -> None:
         apps = [*conf.app_lists, *conf.app] or [f"{package}.{_READER}"]
         for app in apps:
             _load(manager, app)
-    _check_free(conf.ofp_listen_host, conf.ofp_tcp_listen_port)
+    check_free(conf.ofp_listen_host, conf.ofp_tcp_listen_port)
     if "wsgi" in manager.contexts_cls:
-        _check_free(conf.wsapi_host, conf.wsapi_port)
+        check_free(conf.wsapi_host, conf.wsapi_port)
     with _one_sentence(" ".join(apps)):
         services = manager.instantiate_apps(**manager.create_contexts())
         web = _module(framework, "app.wsgi").start_service(manager) if "wsgi" in manager.contexts_cls else None
@@ -242,7 +242,7 @@ def _one_sentence(what: str) -> Iterator[None]:
         raise ConfigError(f"cannot be started: {type(cause).__name__}: {cause}{place}", key=what) from error
 
 
-def _check_free(host: str, port: int) -> None:
+def check_free(host: str, port: int) -> None:
     """Raise ``MachineError`` if nothing can listen there: the framework would write a traceback and wait for ever."""
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()

@@ -249,24 +249,12 @@ def circuits_in(entries: bytes) -> tuple[set[Circuit], set[Circuit]]:
 
     Circuits of a rotation are left out.
     """
-    peers: dict[int, int] = {}
-    dark: set[int] = set()
-    at = 0
-    while at < len(entries):
-        length, cookie = int.from_bytes(entries[at : at + 2], "big"), int.from_bytes(entries[at + 24 : at + 32], "big")
-        port = int.from_bytes(entries[at + 56 : at + 60], "big")
-        if cookie == CIRCUIT_COOKIE and length == _CIRCUIT_ENTRY:
-            peers[port] = int.from_bytes(entries[at + 76 : at + 80], "big")
-        elif cookie & ~0xFFFFFFFF == DARK_COOKIE:
-            dark.add(port)
-        at += length
+    held = [(flow, flow.match.in_port) for flow in flows_in(entries)]
+    peers = {port: min(flow.outputs) for flow, port in held if port and flow.cookie == CIRCUIT_COOKIE and flow.whole}
+    dark = {port for flow, port in held if port and flow.cookie & ~0xFFFFFFFF == DARK_COOKIE}
     circuits = {Circuit(port, peer) for port, peer in peers.items() if peers.get(peer) == port}
     out = {circuit for circuit in circuits if dark.intersection(circuit.ports)}
     return circuits - out, out
-
-
-_CIRCUIT_ENTRY = 48 + len(match_in_port(1)) + len(output(1))
-"""Bytes of a flow in statistics: 48, of which the cookie is at 24, its match and its instructions."""
 
 
 def port_stats_request(xid: int) -> bytes:
@@ -288,6 +276,7 @@ class FlowEntry(NamedTuple):
     """
 
     priority: int
+    cookie: int
     match: SimpleMatch
     outputs: frozenset[int]
     clear: bool
@@ -312,7 +301,7 @@ def flows_in(entries: bytes) -> list[FlowEntry]:
 
 
 def _flow(entry: bytes) -> FlowEntry:
-    (priority,), (match_bytes,) = struct.unpack_from("!H", entry, 12), struct.unpack_from("!H", entry, 50)
+    priority, cookie, match_bytes = struct.unpack_from("!12xH10xQ18xH", entry)
     outputs: set[int] = set()
     clear = True
     for kind, body in _elements(entry, 48 + (match_bytes + 7) // 8 * 8):
@@ -325,7 +314,7 @@ def _flow(entry: bytes) -> FlowEntry:
                 outputs.add(port)
             elif action in (_GROUP, _EXPERIMENTER) or (action == 0 and port != _TO_CONTROLLER):
                 clear = False
-    return FlowEntry(priority, read_match(entry[48 : 48 + match_bytes]), frozenset(outputs), clear)
+    return FlowEntry(priority, cookie, read_match(entry[48 : 48 + match_bytes]), frozenset(outputs), clear)
 
 
 def _elements(data: bytes, at: int) -> Iterator[tuple[int, bytes]]:

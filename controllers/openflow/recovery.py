@@ -65,8 +65,6 @@ class Recovery:
         tries = 0 if trouble is None else min(trouble.tries, 10)
         return float(min(LONGEST_S, ANSWER_S * 2**tries))
 
-    # ---- what happens to a switch -----------------------------------------------------------------------------
-
     def joined(self, plan: SwitchPlan, send: Send, now: float) -> None:
         known = plan.name in self._datapaths.connected or plan.name in self._datapaths.troubles
         if plan.name in self._datapaths.connected:
@@ -140,8 +138,6 @@ class Recovery:
         if missing:
             self._sender.later(now + 2 * wait_s, lambda later: self.call_missing(2 * wait_s, later))
         return ()
-
-    # ---- inside -----------------------------------------------------------------------------------------------
 
     def _begin(self, name: str, problem: str, now: float) -> Trouble:
         trouble = self._datapaths.troubles.get(name)

@@ -137,8 +137,6 @@ class Tuning:
         lost = [_dropped(running.action.switch, packets, size, number, now)] if packets else []
         return [*lost, *self._sender.engine.reconfigured(number, now, since=running.dark_since, until=until)]
 
-    # ---- switches in trouble ----------------------------------------------------------------------------------
-
     def rotating(self, switch: str) -> frozenset[int]:
         return frozenset(self._rotating.get(switch, ()))
 
