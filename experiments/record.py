@@ -13,8 +13,7 @@ from typing import Any, Protocol
 from experiments.acts import ACTS, acts_in, is_act
 from experiments.rest_access import TOKEN_FILE
 from measure.live.calibration import load_calibration
-from measure.live.machine_facts import machine_facts
-from measure.live.processor import Processor
+from measure.live.processor import Processor, machine_facts
 from measure.metrics.point import Point
 from measure.results.folder import MANIFEST, check_folder
 from measure.results.manifest import REST, TIME, build_manifest

@@ -28,8 +28,7 @@ from topos.fabric import StockSwitch
 from topos.options import extents, one_of, rate, whole
 from topos.plan import RackPlan, Tenant
 from topos.slices import Slice
-from topos.spares import PLACES, free_servers
-from topos.torus import Torus
+from topos.torus import PLACES, Torus, free_servers
 
 RACK_FABRICS = ("photonic", "electrical-torus", "migrate")
 RACK_DPID, NODE_DPID = 0x10000, 0x40000
@@ -86,7 +85,7 @@ class RackTopo(FabricTopo):
     - ``fabric``: ``photonic``, ``electrical-torus`` or ``migrate`` (two electrical tori, the second one spare);
     - ``spare_servers``: number of spare servers outside the torus (photonic only, default 1);
     - ``reserve``: slices of the torus that stay free as spares, as in ``2x2@2,2`` (electrical-torus only, default the
-      last server), or a place of ``topos.spares`` (also on a photonic rack, which then has no spare server outside);
+      last server), or one of ``topos.torus.PLACES`` (also on a photonic rack, then without a spare server outside);
     - ``tenants``: slices of the tenants, as in ``4x1@0,0/2x2@0,2``, named A, B, ... in this order (pieces of one tenant
       are joined by ``+``);
     - ``port_mbps``: rate of each port of a chip, Mb/s; ``front_end_mbps``: rate of its management port, Mb/s;

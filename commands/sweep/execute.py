@@ -18,7 +18,7 @@ from commands.sweep.folder import COMPLETE, LOG, ROWS, Ended, SweepFolder, host_
 from commands.sweep.model import ModelProcess
 from commands.sweep.scales import SweepScales
 from commands.sweep.spec import RESULTS, SweepPoint, attempt_folder
-from measure.live.machine_facts import machine_facts
+from measure.live.processor import machine_facts
 from measure.results.results import SUMMARY, Results
 from railyard.errors import PARTIAL_EXIT_STATUS
 

@@ -139,8 +139,6 @@ class MeshLayouts:
             circuits.append(circuit)
         return MeshLayout(Matching(circuits), Routed(tuple(states), paths), self.behind)
 
-    # ---- inside -----------------------------------------------------------------------------------------------
-
     def _pair(self, circuit: Circuit) -> Pair:
         a, b = (self.behind[port] for port in circuit.ports)
         return (a, b) if a < b else (b, a)

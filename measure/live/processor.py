@@ -1,11 +1,15 @@
-"""Processor load of the machine and of the datapath between two readings of /proc."""
+"""Processor load between two readings of /proc, and facts about this machine that may explain a result."""
 
 from __future__ import annotations
 
 import os
+import platform
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 _PROC = Path("/proc")
 _IDLE, _SOFTIRQ, _STEAL = (3, 4), (6,), (7,)
@@ -89,3 +93,27 @@ def _share(ticks: Sequence[int], places: Sequence[int]) -> float:
     """Share of all ``ticks`` that are at ``places``; without any ticks all are idle."""
     whole = sum(ticks)
     return sum(ticks[place] for place in places) / whole if whole > 0 else float(places == _IDLE)
+
+
+_CPU = Path("/proc/cpuinfo")
+_CLOCK = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+
+
+def machine_facts(cpu: Path = _CPU, clock: Path = _CLOCK) -> dict[str, Any]:
+    """CPU model, clock source and the load of the last 1, 5 and 15 minutes; None for what cannot be read."""
+    model = re.search(r"^(?:model name|Model)[ \t]*:(.*)$", _text(cpu), re.MULTILINE)
+    name = model[1].strip() if model else platform.processor() or platform.machine()
+    return {"cpu": name or None, "clock_source": _text(clock).strip() or None, "load_before": _load()}
+
+
+def _load() -> list[float] | None:
+    with suppress(OSError):
+        return [round(load, 2) for load in os.getloadavg()]
+    return None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

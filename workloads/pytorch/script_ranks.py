@@ -53,7 +53,7 @@ class ScriptRank:
     Its output goes to the file ``output``, its trace to ``trace`` ("": none). It is ended well after ``steps`` steps
     (0: when its script ends). ``socket`` is that of its agent ("": gloo carries all calls), which carries calls after
     ``setup_steps`` steps, those of the file ``calls`` (``RECORDED_CALLS``) in their order; others must be smaller than
-    ``front_end_below``. ``compute``: real, scaled:X or recorded, see ``workloads.pytorch.pace``. A script that
+    ``front_end_below``. ``compute``: real, scaled:X or recorded, see ``workloads.pytorch.course.Pace``. A script that
     ``resumes`` from its checkpoint may have no step left for its agent.
     """
 
@@ -111,7 +111,7 @@ class ScriptRanks:
         self.steps: dict[int, int] = {}
         """Number of steps that each rank has done."""
         self.computes: dict[int, dict[str, float]] = {}
-        """What each rank reported at its end about its computing (``workloads.pytorch.pace.Pace.report``)."""
+        """What each rank reported at its end about its computing (``workloads.pytorch.course.Pace.report``)."""
         self._failures: list[tuple[bool, ScriptFailure]] = []
         self._reports: dict[int, RankReport] = {}
         self._well: set[int] = set()

@@ -19,7 +19,7 @@ from measure.published import published
 from measure.results.estimates import ratio_of
 from measure.results.row import Row
 from railyard.digits import significant
-from topos.spares import PLACES
+from topos.torus import PLACES
 
 ROUTED = "e1"
 """The electrical rack whose spare is reached over the links of other chips."""

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from measure.live.machine_facts import machine_facts
-from measure.live.processor import Processor
+from measure.live.processor import Processor, machine_facts
 
 
 def test_facts_of_a_machine(tmp_path: Path) -> None:

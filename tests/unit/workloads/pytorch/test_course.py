@@ -8,8 +8,7 @@ from typing import Any, cast
 import pytest
 
 from railyard.errors import AgentError, ConfigError
-from workloads.pytorch.course import Course
-from workloads.pytorch.pace import Pace
+from workloads.pytorch.course import Course, Pace
 from workloads.pytorch.rail_client import RailClient
 from workloads.pytorch.script_ranks import RecordedCall, ScriptRank
 from workloads.pytorch.trace import Call, CallKind
