@@ -123,9 +123,6 @@ def _plain(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
-# ---- the table ---------------------------------------------------------------------------------------------------
-
-
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Loads plain values, and refuses a key that stands twice, of which YAML would take the last."""
 
@@ -169,21 +166,14 @@ def published(key: str) -> Published:
 
 
 def calibrations(*keys: str) -> Sequence[ParameterFit]:
-    """The calibrations ``keys`` of the table; ``KeyError`` if one is not there."""
-    return [_read()[2][key] for key in keys]
+    """The calibrations ``keys`` of the table, or all of them; ``KeyError`` if one is not there."""
+    fits = _read()[2]
+    return [fits[key] for key in keys or fits]
 
 
 def all_published() -> Sequence[Published]:
-    """Every quantity of the table."""
     return list(_read()[1].values())
 
-
-def all_calibrations() -> Sequence[ParameterFit]:
-    """Every calibration of the table."""
-    return list(_read()[2].values())
-
-
-# ---- the page ----------------------------------------------------------------------------------------------------
 
 _WIDTH = 120
 _HEAD = """# Numbers from elsewhere

@@ -75,13 +75,6 @@ def ring(plan: FabricPlan) -> Circuits:
     return found
 
 
-def joined_pairs(plan: FabricPlan, circuits: Circuits) -> list[tuple[str, int, str, int]]:
-    """(host, lane, peer, lane of the peer) of every circuit between two hosts, in both directions."""
-    optical = {switch.name for switch in _optical(plan)}
-    found = (joint for joint in joints(plan, circuits) if joint.switch in optical)
-    return [(own.host, own.lane, far.host, far.lane) for _, own, far in found]
-
-
 def ways(plan: FabricPlan, circuits: Circuits) -> dict[str, dict[str, Joint]]:
     """The best way from each host to each peer that it reaches."""
     best: dict[str, dict[str, Joint]] = {host: {} for host in plan.hosts}

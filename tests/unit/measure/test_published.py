@@ -10,7 +10,7 @@ from checkout import ROOT
 
 from experiments.collectives.straggler.law import StragglerLaw
 from experiments.propius.data.clients import PRIVATE_SIZE, SPEED_MS_AT
-from measure.published import KINDS, all_calibrations, all_published, markdown, published, read_table
+from measure.published import KINDS, all_published, calibrations, markdown, published, read_table
 from workloads.catalog import job_keys
 
 NUMBERS = {each.key: each for each in all_published()}
@@ -53,7 +53,7 @@ def test_a_constant_of_a_lower_room_is_the_number_of_the_table(key: str) -> None
     assert (dict(found) == NUMBERS[key].values) if NUMBERS[key].by else (found == NUMBERS[key].value)
 
 
-@pytest.mark.parametrize("fit", all_calibrations(), ids=lambda fit: fit.key)
+@pytest.mark.parametrize("fit", calibrations(), ids=lambda fit: fit.key)
 def test_a_calibration_names_numbers_of_the_table_and_the_value_of_its_constant(fit: Any) -> None:
     assert fit.to and all(key in NUMBERS for key in fit.to)
     assert not fit.constant or constant(fit.constant) == fit.value

@@ -10,7 +10,7 @@ from topos.edge import EdgeTopo
 from topos.plan import FabricPlan
 from topos.racks import RackTopo
 from topos.rails import RailTopo
-from topos.reach import banner, first_addresses, hosts_file, joined_pairs, ping_line, routes, ways
+from topos.reach import banner, first_addresses, hosts_file, joints, ping_line, routes, ways
 
 SMOKE = plan(RailTopo(servers=4, gpus=2, ports=2, rate_mbps=147.0))
 CIRCUITS = {"rail0": [[1, 4], [2, 3], [5, 8], [6, 7]]}
@@ -25,13 +25,12 @@ def test_a_name_is_the_lane_that_a_circuit_joins() -> None:
     assert addresses(SMOKE, CIRCUITS, "g2") == {"g0": "10.1.0.2"}
     assert routes(SMOKE, CIRCUITS)["g0"] == {"10.1.0.3": "g0-r1"}
     assert routes(SMOKE, CIRCUITS)["g1"] == {}
-    assert joined_pairs(SMOKE, {"rail0": [[1, 4]]}) == [("g0", 0, "g2", 1), ("g2", 1, "g0", 0)]
     assert first_addresses(SMOKE) == {f"g{rank}": f"10.{rank % 2 + 1}.0.{rank // 2 * 2 + 1}" for rank in range(8)}
 
 
 def test_circuits_that_lead_nowhere_join_nobody() -> None:
     nowhere = {"rail0": [[1, 2], [3, 99]], "rail7": [[1, 3]]}
-    assert joined_pairs(SMOKE, nowhere) == [] and not any(ways(SMOKE, nowhere).values())
+    assert joints(SMOKE, nowhere) == [] and not any(ways(SMOKE, nowhere).values())
 
 
 @given(st.permutations(range(1, 9)), st.integers(0, 4))
@@ -44,7 +43,7 @@ def test_both_ends_of_each_circuit_leave_by_it(ports: list[int], count: int) -> 
         assert all((device[interface], number[ip]) in joined for ip, interface in found.items()), host
     for reached in ways(SMOKE, circuits).values():
         assert all((joint.own.number, joint.far.number) in joined for joint in reached.values())
-    assert len(joined_pairs(SMOKE, circuits)) == sum((a - 1) // 2 != (b - 1) // 2 for a, b in joined)
+    assert len(joints(SMOKE, circuits)) == sum((a - 1) // 2 != (b - 1) // 2 for a, b in joined)
 
 
 def test_electrical_switches_join_lane_with_lane_and_circuits_come_first() -> None:
