@@ -48,9 +48,6 @@ def says(event: Event) -> str:
     return said if len(said) <= MOST_CHARACTERS else f"{said[: MOST_CHARACTERS - 3]}..."
 
 
-# ---- words ---------------------------------------------------------------------------------------------------------
-
-
 def _listed(things: Iterable[str], most: int = MOST_NAMED) -> str:
     """The things with commas; of more than ``most`` the first ones, and how many there are besides."""
     named = list(things)
@@ -78,9 +75,6 @@ def _of_job(event: Event) -> str:
     return f" of job {event['job']}" if event.get("job") else ""
 
 
-# ---- runs and agents -----------------------------------------------------------------------------------------------
-
-
 def _fault(event: Event) -> str:
     what = str(event["what"])
     return f"rank {event['rank']}{_of_job(event)} is made to fail: {what}" if event["rank"] >= 0 else what
@@ -101,9 +95,6 @@ def _lost(event: Event) -> str:
 
 def _wrong(event: Event) -> str:
     return f"rank {event['rank']} computed {_count(event['wrong'], 'wrong element')} in step {event['step']}"
-
-
-# ---- controller and switches ---------------------------------------------------------------------------------------
 
 
 def _refused(event: Event) -> str:
@@ -167,9 +158,6 @@ def _recovered(event: Event) -> str:
 
 def _dropped(event: Event) -> str:
     return f"{event['rail']} dropped {_count(event['packets'], 'packet')} while its ports were dark"
-
-
-# ---- edge networks -------------------------------------------------------------------------------------------------
 
 
 def _timeout(event: Event) -> str:

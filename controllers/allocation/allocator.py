@@ -100,8 +100,6 @@ class Allocator:
         twin.free, twin.used, twin.allocations = self.free, Counter(self.used), dict(self.allocations)
         return twin
 
-    # ---- allocating and releasing --------------------------------------------------------------------------------
-
     def allocate(self, request: int | Extents, name: str) -> Allocation | Refusal:
         """Allocate a number of chips, or a block of extents in any orientation, to ``name``.
 
@@ -151,8 +149,6 @@ class Allocator:
             return Refusal("shape")
         return self._fragmented(request, name, begin)
 
-    # ---- how fragmented it is --------------------------------------------------------------------------------------
-
     def largest(self) -> int:
         """Chips of the largest slice that could be allocated now (of a request by number of chips)."""
         least = largest_box(self.torus, self.free, wrap=self.wrap)
@@ -167,8 +163,6 @@ class Allocator:
         """The index I = 1 - S/T: S chips in the largest slice, T chips free; 0 if no chip is free (MORPHLUX)."""
         free = self.free.bit_count()
         return 1 - self.largest() / free if free else 0.0
-
-    # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _take(self, found: Allocation) -> None:
         self.free &= ~found.mask

@@ -82,8 +82,6 @@ class FibrePlant:
         found: dict[int, int] = networkx.single_source_shortest_path_length(self.graph, target)
         return found
 
-    # ---- candidate routes ------------------------------------------------------------------------------------------
-
     def shortest(self, source: int, target: int) -> tuple[Route, ...]:
         """The 50 shortest simple routes between two servers, shortest first, then by the numbers of their servers.
 
@@ -116,8 +114,6 @@ class FibrePlant:
         routes = self.shortest(source, target)
         rated = sorted((max([used.get(edge, 0) for edge in edges_of(route)]), len(route), route) for route in routes)
         return tuple(route for fullest, _, route in rated if fullest <= room)[:BEST_ROUTES]
-
-    # ---- routes of circuits ----------------------------------------------------------------------------------------
 
     def routed(
         self,

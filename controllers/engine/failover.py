@@ -85,8 +85,6 @@ class FailureHandler:
         if pending is not None:
             self._queue.withdraw(pending)
 
-    # ---- inside -----------------------------------------------------------------------------------------------
-
     def _interrupt(self, membership: Membership, now: float) -> list[Action]:
         name, rank = membership.job.name, membership.dead[-1]
         refused = self._queue.refuse_start(name, f"rank {rank} failed before the circuits of job {name} were up", now)

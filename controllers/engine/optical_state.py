@@ -113,8 +113,6 @@ class OpticalState:
                 ports.setdefault(name, set()).add(number)
         return {name: frozenset(found) for name, found in ports.items()}
 
-    # ---- in use -----------------------------------------------------------------------------------------------
-
     def hold(self, owner: PendingRequest, ports: Iterable[SwitchPort]) -> None:
         self.release(owner)
         self._holding[owner] = tuple(ports)
@@ -134,8 +132,6 @@ class OpticalState:
             found.update(self._holders.get((switch, port), {}))
         found.pop(but, None)
         return list(found)
-
-    # ---- reconfigurations -------------------------------------------------------------------------------------
 
     def changes(self, wiring: Mapping[str, Matching]) -> dict[str, Change]:
         """The changes that lead to ``wiring``, by switch; ``CircuitError`` if it needs an unknown port.

@@ -91,8 +91,6 @@ class JobRegistry:
             if dead:
                 raise ConfigError(f"group {group.name} has rank {dead[0]}, which has failed; use a chip that works")
 
-    # ---- spares ------------------------------------------------------------------------------------------------
-
     def free(self) -> tuple[int, ...]:
         """The spares that have not failed, whose ports work, and that are in no job."""
         used = self.ranks()
@@ -111,8 +109,6 @@ class JobRegistry:
         if jobs:
             return f"is in job {jobs[0].job.name}"
         return "does not suit the policy" if self._sound(rank) else "has a broken port"
-
-    # ---- racks -------------------------------------------------------------------------------------------------
 
     def without_routes(self) -> frozenset[int]:
         """The chips that no route may lead to or through: failed ones, and the further racks without a job."""

@@ -36,8 +36,6 @@ class RequestQueue:
         self._pending: list[PendingRequest] = []
         self._rounds: dict[tuple[str, int], GroupRequest] = {}
 
-    # ---- in ---------------------------------------------------------------------------------------------------
-
     def add(self, pending: PendingRequest, now: float) -> list[Action]:
         """Queue a request and try it at once; ``ControlError`` for too many rewirings by hand."""
         if isinstance(pending, GroupRequest):
@@ -108,8 +106,6 @@ class RequestQueue:
             self._optical.release(owner)
         return actions + self.advance(now)
 
-    # ---- out --------------------------------------------------------------------------------------------------
-
     def advance(self, now: float) -> list[Action]:
         actions: list[Action] = []
         for pending in list(self._pending):
@@ -141,8 +137,6 @@ class RequestQueue:
             self._pending.remove(pending)
         if not pending.awaiting:
             self._optical.release(pending)
-
-    # ---- inside -----------------------------------------------------------------------------------------------
 
     def _try(self, pending: PendingRequest, now: float) -> list[Action]:
         if pending.awaiting:

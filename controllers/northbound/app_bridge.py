@@ -68,8 +68,6 @@ class AppBridge:
         self._jobs: set[str] = set()
         self._second, self._recent = 0.0, 0
 
-    # ---- the app ----------------------------------------------------------------------------------------------
-
     def connected(self, tell: Callable[[bytes], None]) -> None:
         """Greet the app, whose lines ``tell`` sends."""
         self._tell, self.ready = tell, False
@@ -119,8 +117,6 @@ class AppBridge:
         if self._tell is not None:
             self._tell(to_json({"op": op, **fields}) + b"\n")
 
-    # ---- jobs -------------------------------------------------------------------------------------------------
-
     def requested(self, request: messages.AnyRequest) -> None:
         """Tell the app what follows from a request that the engine has taken: a job, its end, a release."""
         if isinstance(request, messages.Register):
@@ -134,8 +130,6 @@ class AppBridge:
             membership, readiness = self._sender.engine.registry.group(request.group)
             if request.index not in readiness.rounds:
                 self._say("release", job=membership.job.name, group=request.group, index=request.index)
-
-    # ---- reconfigurations -------------------------------------------------------------------------------------
 
     def begin(self, action: Darken, now: float) -> Iterable[Action]:
         """Ask the app for the circuits of a reconfiguration."""

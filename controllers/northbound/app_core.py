@@ -24,8 +24,6 @@ class AppCore(ControllerCore):
         self.app = AppBridge(self, self.plan)
         self._flows: dict[int, bytes] = {}
 
-    # ---- the app ----------------------------------------------------------------------------------------------
-
     def app_connected(self, tell: Callable[[bytes], None]) -> None:
         with self._lock:
             self.app.connected(tell)
@@ -43,8 +41,6 @@ class AppCore(ControllerCore):
 
     def _begin(self, action: Darken, now: float) -> Iterable[Action]:
         return self.app.begin(action, now)
-
-    # ---- the switches -----------------------------------------------------------------------------------------
 
     def joined(self, dpid: int, send: Send) -> None:
         """Take a connection to a switch, whose flows are the app's."""

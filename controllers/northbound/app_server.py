@@ -49,8 +49,6 @@ class AppServer:
         time.sleep(_LAST_WORDS_S)
         raise ControlError(self._core.app.end)
 
-    # ---- the app ----------------------------------------------------------------------------------------------
-
     def _accept(self, _: int) -> None:
         try:
             connection, _address = self._listener.accept()

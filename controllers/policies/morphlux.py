@@ -161,8 +161,6 @@ class MorphluxPolicy(LumionPolicy):
         """The route that a circuit of this job has or had; None if it never was a circuit of this job."""
         return self._past_routes.get(circuit)
 
-    # ---- inside ----------------------------------------------------------------------------------------------------
-
     def _cost(self, groups: Sequence[Group], dead: int, spare: int) -> tuple[int, int] | None:
         """The cost of replacing ``dead`` by ``spare``: (-circuits per hop of all groups, server hops of new circuits).
 

@@ -477,7 +477,6 @@ def draw_near(axes: Axes, drawn: Mapping[Any, Curve], unit: str) -> None:
 
 
 def line(axes: Axes, points: Points, **look: Any) -> None:
-    """Draw points as a line, or as markers."""
     axes.plot(*zip(*points, strict=True), **look)
 
 

@@ -220,7 +220,6 @@ def _sample(parent: Parent, out: TextIO) -> None:
 
 
 def main() -> None:
-    """Run the sampler process."""
     parent = Parent()
     set_priority(_NICE)
     with writing(parent.settings["out"]), open_text(parent.settings["out"], "a") as out:

@@ -1,13 +1,10 @@
 """The prediction for each measurement: the decisions of a live run over ideal links.
 
-``predict`` simulates a program with the engine and policy of a live run (``measure.model.prediction``) and evaluates
-the resulting timeline with the definitions for measured ones (``measure.metrics.metrics``), so that a difference
-between the two is caused by the machine and not by the evaluation.
-
 The model drives the rank machines, schedules, engine and policy of a live run over ideal links, without packets. It
 adds only times to the shared decisions: alpha-beta transfers (``measure.model.wires``), compute of exactly the given
-duration, and a control path of constant delay. It writes the same timeline as a live run, so that the same definitions
-(``measure.metrics.metrics``) evaluate both. Its clock counts wall-clock seconds of the emulator from 0.
+duration, and a control path of constant delay. It writes the same timeline as a live run, which the same definitions
+evaluate (``measure.metrics.metrics``), so that a difference between the two is caused by the machine and not by the
+evaluation. Its clock counts wall-clock seconds of the emulator from 0.
 """
 
 from __future__ import annotations

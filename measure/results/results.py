@@ -50,8 +50,6 @@ class Results:
         """The folder without symbolic links, for what is written: none that is put there later is followed."""
         self._lock: FolderLock | None = None
 
-    # ---- making and opening ------------------------------------------------------------------------------------
-
     @staticmethod
     def create(folder: Path, manifest: Mapping[str, Any]) -> Results:
         """Make a folder with its manifest, locked until ``free`` or the end of this process.
@@ -78,8 +76,6 @@ class Results:
     def free(self) -> None:
         if self._lock is not None:
             self._lock.free()
-
-    # ---- writing -----------------------------------------------------------------------------------------------
 
     def write_manifest(self, manifest: Mapping[str, Any]) -> None:
         self.write(MANIFEST, json.dumps(plain(manifest), indent=2) + "\n")
@@ -124,8 +120,6 @@ class Results:
         assert self._lock is not None
         return self._lock
 
-    # ---- reading -----------------------------------------------------------------------------------------------
-
     def manifest(self) -> dict[str, Any]:
         """Read the manifest, as it was written; ``ConfigError`` for another format or key (``manifest.Manifest``)."""
         folder, found = self.folder, manifest_of(self.folder)
@@ -151,7 +145,6 @@ class Results:
 
     @property
     def experiment(self) -> str:
-        """Name of the experiment in the manifest."""
         return str(self.manifest()["experiment"]["experiment"])
 
     def events(self) -> list[Event]:

@@ -103,8 +103,6 @@ class LiveLinks:
             )
         return links[0]
 
-    # ---- failures ----------------------------------------------------------------------------------------------------
-
     @property
     def failed(self) -> list[str]:
         """The names of what has failed, as they were given."""
@@ -150,8 +148,6 @@ class LiveLinks:
         switched = [end for end in ends if isinstance(end.node, RailSwitch)]
         self._run(self._yard_fd, (link_up(end.index, end.name, single=end.way.loss_percent > 0) for end in switched))
 
-    # ---- rates, delays and losses ------------------------------------------------------------------------------------
-
     def set(
         self,
         name: str,
@@ -196,8 +192,6 @@ class LiveLinks:
         node, down = self._nodes[host], self._down()
         node.transport = usable_transport(name)
         self._run(self._fds[host], wiring.routes(node, [end for end in node.intfList() if end not in down]))
-
-    # ---- the parts of this machine -----------------------------------------------------------------------------------
 
     def _own(self, ends: Iterable[RecordedIntf]) -> list[RecordedIntf]:
         return [end for end in ends if self._part.has(end.node.name)]

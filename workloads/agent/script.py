@@ -130,8 +130,6 @@ class Script(Values):
         self.channel.tell(error=sentence)
         self.lost = True
 
-    # -- what the script says ------------------------------------------------------------------------
-
     def receive(self, machine: RankMachine, execute: Callable[[list[Action], float], object]) -> None:
         """Read what has come, and ``execute`` what the machine does with it."""
         for message in self.channel.receive():
@@ -209,8 +207,6 @@ class Script(Values):
         if call.kind != kind or self._step >= self._steps:
             there = f"its record has {kind} there ({op.name})" if self._step < self._steps else "no step is left"
             raise AgentError(f"{call_words} is {call.kind}, and {there}")
-
-    # -- the values ----------------------------------------------------------------------------------
 
     def layout(self, in_flight: InFlight) -> Layout:
         call, _ = self._of(in_flight)

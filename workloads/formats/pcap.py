@@ -107,9 +107,6 @@ def _notes(hosts: dict[bytes, int], messages: Sequence[Message]) -> Iterator[str
         yield f"{flow}: {sizes[flow]:,} bytes, messages: {len(flows[flow])}."
 
 
-# ---- packets ---------------------------------------------------------------------------------------------------------
-
-
 class _CutOff(Exception):
     """The file ends within a packet or another block."""
 
@@ -179,9 +176,6 @@ def payload_of(frame: bytes, linktype: int, wire_bytes: int, t_ns: int) -> SentP
     if src == dst or not to_one or (size <= 0 and not syn):
         return None
     return SentPayload(t_ns, Endpoints(protocol, src, ports[0], dst, ports[1]), max(size, 0), sequence, syn)
-
-
-# ---- messages --------------------------------------------------------------------------------------------------------
 
 
 def messages_of(payloads: Iterable[SentPayload]) -> list[Message]:

@@ -93,9 +93,6 @@ def is_record(path: Path) -> bool:
     return next(lines, b"").startswith(b"record:")
 
 
-# -- writing -------------------------------------------------------------------------------------------------------
-
-
 def write_record(record: Record, path: Path, *, links: bool = False) -> None:
     """Write the file that ``read_record`` reads as this record; ``links`` as of ``replace_file``."""
     data = {
@@ -152,9 +149,6 @@ def _row(ranks: Sequence[int]) -> str:
         parts.append(f"{first}" + (f"-{ranks[end - 1]}" + (f"/{step}" if step > 1 else "") if end > start + 1 else ""))
         start = end
     return ",".join(parts)
-
-
-# -- reading -------------------------------------------------------------------------------------------------------
 
 
 def read_record(path: Path) -> Record:

@@ -158,9 +158,6 @@ def _real(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[li
     return [real(value) for value in args], {name: real(value) for name, value in kwargs.items()}
 
 
-# ---- what is known of an operation -----------------------------------------------------------------------------------
-
-
 def _form(tensor: Any) -> tuple[Any, ...]:
     return tensor.shape, tensor.stride(), tensor.dtype, tensor.storage_offset()
 
@@ -231,9 +228,6 @@ def _outputs(out: Any, args: Sequence[Any]) -> tuple[_Output | None, ...] | None
         outputs.append(_Output(same, storages.get(storage, -1), one.shape, one.stride(), one.dtype,
                                one.storage_offset(), one.fake_device))  # fmt: skip
     return tuple(outputs)
-
-
-# ---- costs -----------------------------------------------------------------------------------------------------------
 
 
 def bytes_of(value: Any) -> int:

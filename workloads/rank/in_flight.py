@@ -155,8 +155,6 @@ class InFlight:
         self.unposted = Counter(part.path for part in exchange.outgoing)
         return exchange.begin()
 
-    # -- values ------------------------------------------------------------------------------------
-
     def read(self, part: MessagePart) -> MessagePart:
         """Read the values of an outgoing ``part`` before later steps change them; returns it in its real size."""
         if self.buffer is not None:

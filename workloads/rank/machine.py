@@ -95,7 +95,6 @@ class RankMachine(Communications):
 
     @property
     def begun(self) -> bool:
-        """Whether the first step has begun."""
         return self._executor is not None
 
     @property
@@ -109,8 +108,6 @@ class RankMachine(Communications):
             return f"the circuits of group {blocked[0]}"
         names = dict.fromkeys(f"{in_flight.op.name} in group {in_flight.op.group}" for in_flight in self.under_way)
         return ", ".join(names) or "another operation"
-
-    # -- before the first step -----------------------------------------------------------------------
 
     def checked_in(self, name: str, *, asks: bool, rotates: bool = False, paths: tuple[Hop, ...] = ()) -> None:
         """Process the controller's answer to the check-in with group ``name``.
@@ -149,8 +146,6 @@ class RankMachine(Communications):
         )
         self._carry_out(self._executor.begin(), at, now)
         return self._drain()
-
-    # -- events ------------------------------------------------------------------------------------
 
     def compute_done(self, now: float) -> list[Action]:
         """End the running compute; its followers start at its due time, so that lateness does not add up."""
@@ -239,8 +234,6 @@ class RankMachine(Communications):
         for release in self._deferred.pop(group, ()) if not self._buffered[group] else ():
             self._release(release)
         return self._drain()
-
-    # -- actions of the executor -------------------------------------------------------------------
 
     def _carry_out(self, actions: Iterable[RankAction], at: float, now: float) -> None:
         """Carry out the actions of the executor, which became possible at ``at``; communications start ``now``."""

@@ -149,8 +149,6 @@ class ScriptCall:
         whole = sum(schedule.weights)  # each chunk is off by less than one grain
         return schedule.chunk_bounds(max(-(-(grains[p] + share[p]) * whole // weight[p]) for p in share))
 
-    # -- values ------------------------------------------------------------------------------------
-
     def add(self, into: Floats, values: Floats) -> None:
         """Reduce ``values`` into the words ``into``, in place."""
         function = _FUNCTIONS[self.reduce]

@@ -101,9 +101,6 @@ def test_a_controller_gets_the_optical_trunk_and_nothing_else() -> None:
     assert rails.controlled is rails
 
 
-# ---- rates of clients ----------------------------------------------------------------------------------------------
-
-
 def test_rates_are_the_published_ones_at_the_published_shares() -> None:
     for share, mbps in PUBLISHED_MBPS:
         assert rate_at(share) == pytest.approx(mbps)

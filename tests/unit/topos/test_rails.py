@@ -89,9 +89,6 @@ def test_one_slow_rank_needs_no_slash_and_share_one_is_no_change() -> None:
     assert plan(RailTopo(servers=2, gpus=1, slow="1:0.1")).rail_of(1).port(1, 1).rate_mbps == pytest.approx(10.0)
 
 
-# ---- the option mesh -----------------------------------------------------------------------------------------------
-
-
 def meshes(**options: object) -> list[MeshPlan | None]:
     return [switch.mesh for switch in plan(RailTopo(**options)).switches]
 
@@ -111,9 +108,6 @@ def test_ports_can_be_chosen() -> None:
     (mesh,) = meshes(servers=4, gpus=1, ports=1, mesh="3x3@choose", choose_ports=choose_ports)
     assert mesh is not None and len(set(mesh.ports)) == 4
     Mesh.of(3, 3).check_ports(mesh.ports)
-
-
-# ---- options of links ----------------------------------------------------------------------------------------------
 
 
 def test_link_parameters_are_mininets_and_zeros_are_left_out() -> None:

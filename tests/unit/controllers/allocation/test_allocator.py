@@ -62,9 +62,6 @@ def is_block(chips: tuple[int, ...], extents: Extents) -> bool:
     return False
 
 
-# ---- contiguous ------------------------------------------------------------------------------------------------------
-
-
 def test_whole_servers_have_the_topologies_of_a_tpu_rack() -> None:
     assert {tuple(sorted(e)) for e in shapes(RACK, 4)} == {(1, 2, 2)}
     assert {tuple(sorted(e)) for e in shapes(RACK, 16)} == {(1, 4, 4), (2, 2, 4)}
@@ -104,9 +101,6 @@ def test_circuits_of_others_keep_a_block_from_being_contiguous() -> None:
     assert found.kind == "fragmented"  # the block of the whole rack would need all four fibres there
     with pytest.raises(CircuitError, match="servers 0 and 1 have 4 fibres for 5 circuits"):
         check_fibres(rack.plant, {(0, 1): 5}, 4)
-
-
-# ---- fragmented ------------------------------------------------------------------------------------------------------
 
 
 def test_scattered_servers_make_a_slice_only_with_the_photonic_fabric() -> None:
@@ -186,9 +180,6 @@ def test_whatever_is_rented_and_released_the_books_are_right(torus: Torus, data:
     assert not rack.used
 
 
-# ---- the program -----------------------------------------------------------------------------------------------------
-
-
 def test_the_five_best_paths_leave_full_edges_out() -> None:
     plant = FibrePlant.of(RACK)
     assert plant.shortest(15, 0) == tuple(path[::-1] for path in plant.shortest(0, 15))
@@ -245,9 +236,6 @@ def test_seats_are_near_each_other_and_never_shared() -> None:
     near = [all(s[b] in plant.graph[s[a]] for a, b in pairwise((0, 1, 2, 3, 0))) for s in found]
     assert sum(near) >= len(near) / 2
     assert not list(placement(plant, SliceLayout(((1,), (1,)), ()), {}, 4, 8, 1))
-
-
-# ---- bad input -------------------------------------------------------------------------------------------------------
 
 
 def test_bad_requests_are_named() -> None:

@@ -38,9 +38,6 @@ def test_stealing_keeps_all_wanted_and_nothing_on_their_ports(before: Matching, 
     assert all(c in wanted or (c in before and not set(c.ports) & wanted.ports) for c in after)
 
 
-# ---- the optical switch --------------------------------------------------------------------------------------------
-
-
 def switch_with(*circuits: tuple[int, int], ports: int = 8) -> OpticalSwitch:
     switch = OpticalSwitch("rail0", range(1, ports + 1))
     go(switch, Matching(circuits), 1)

@@ -95,9 +95,6 @@ def check_directed(turns: Sequence[DemandSlot], matrix: Matrix) -> None:
     assert covers(turns, matrix, both_ways=False)
 
 
-# ---- a port to send and another to receive ---------------------------------------------------------------------------
-
-
 @given(demands() | demands(fractions))
 @settings(deadline=None)
 def test_as_many_permutations_as_it_takes_last_as_long_as_the_busiest_port(matrix: Matrix) -> None:
@@ -173,9 +170,6 @@ def test_more_slots_come_nearer_to_the_busiest_port() -> None:
     assert lengths[0] < 1.4 and lengths[2] < 1.1 and lengths[3] < 1.01
 
 
-# ---- one port for both -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("make", undirected)
 @given(matrix=demands() | demands(fractions))
 @settings(deadline=None)
@@ -229,9 +223,6 @@ def test_a_uniform_demand_takes_no_more_turns_than_a_rotor(n: int) -> None:
     matrix = [[0 if i == j else 5 for j in range(n)] for i in range(n)]
     assert len(covering_matchings(matrix)) == len(one_factorization(n))
     assert len(covering_matchings(matrix, len(one_factorization(n)))) == len(one_factorization(n))
-
-
-# ---- bad input -------------------------------------------------------------------------------------------------------
 
 
 def test_entries_too_large_to_be_added_up_are_named() -> None:

@@ -105,8 +105,6 @@ def test_what_is_no_electrical_torus_is_refused() -> None:
         distances(electrical_plan(SQUARE), 16)
 
 
-# ---- the rack of the failover experiment: tenant A is row y = 0, B a block of 2 x 2 above it ------------------------
-
 ROW = [(x, 0) for x in range(4)]
 LEFT, RIGHT = [[(x, 2), (x + 1, 2), (x + 1, 3), (x, 3)] for x in (0, 2)]
 

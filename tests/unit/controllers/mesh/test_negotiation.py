@@ -135,9 +135,6 @@ def _least(mesh: Mesh, pair: tuple[int, int]) -> int:
     return gates_to(mesh, pair[1])[mesh.ports[pair[0]].end]
 
 
-# ---- light paths ---------------------------------------------------------------------------------------------------
-
-
 MESH = Mesh.of(3, 3)
 PAIRS = [(0, 21), (7, 14)]
 

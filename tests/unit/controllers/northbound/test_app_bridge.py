@@ -199,9 +199,6 @@ def test_slots_are_not_asked_of_an_app() -> None:
     assert "is a slot" in refusal(world)
 
 
-# ---- flows of an app ------------------------------------------------------------------------------------------------
-
-
 def entry(
     priority: int, match: dict[str, Any], actions: Any, table: int = 0, kind: int = of.OFPIT_APPLY_ACTIONS
 ) -> bytes:

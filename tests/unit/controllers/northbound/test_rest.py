@@ -149,9 +149,6 @@ def test_the_interface_is_served_on_an_ipv6_address_under_its_name_alone() -> No
     server.server_close()
 
 
-# ---- gates of a mesh -----------------------------------------------------------------------------------------------
-
-
 GATES = "/ocs/rail0/gates"
 
 

@@ -24,9 +24,6 @@ def test_a_missing_framework_is_one_sentence_with_a_remedy(framework: str, monke
         app.prepare(framework)
 
 
-# ---- messages of switches ------------------------------------------------------------------------------------------
-
-
 def message(kind: int, body: bytes = b"", version: int = 5) -> bytes:
     """A whole message."""
     return struct.pack("!BBHI", version, kind, 8 + len(body), 7) + body

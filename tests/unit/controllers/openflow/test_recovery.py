@@ -242,9 +242,6 @@ def test_routes_of_an_electrical_torus(data: st.DataObject) -> None:
     fail_chips(data, TORUS, "torus")
 
 
-# ---- switches that are told to connect -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("target", "other"),
     [

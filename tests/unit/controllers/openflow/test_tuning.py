@@ -179,9 +179,6 @@ def test_a_reply_that_comes_late_does_not_hide_the_flow_of_a_rotation() -> None:
     assert {switch.goes_to(2, port.mac) for port in datapath.plan.ports} == {5}
 
 
-# ---- circuits that anybody may send over -----------------------------------------------------------------------------
-
-
 def test_dark_from_reply_to_reply_and_an_ack_when_the_caches_have_followed() -> None:
     south = opus(0.1)
     south.grant(PAIR)
@@ -230,9 +227,6 @@ def test_a_job_may_begin_when_packets_go_where_its_circuits_lead() -> None:
     south.play()
     ((_, lit),) = south.dark()
     assert south.when(Registered) == [pytest.approx(lit + SETTLE_S)]
-
-
-# ---- rotations -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("delay_s", [0.02, 0.1, 1.0])

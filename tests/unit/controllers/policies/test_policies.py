@@ -35,9 +35,6 @@ def test_a_pair_leaves_the_upstream_high_and_enters_the_downstream_low() -> None
         group_paths(Group("p", "pp", (1, 2, 3)))
 
 
-# ---- expert parallelism ----------------------------------------------------------------------------------------------
-
-
 def expert_groups(ep: int, dp: int, pp: int = 1) -> tuple[Group, ...]:
     """The groups of EP x DP x PP on one rail: dense rings, EP arcs, rings of experts, pairs."""
     groups = list(pipeline_groups(ep * dp, pp))

@@ -47,9 +47,6 @@ def check_slots(slots: Sequence[Slot], policy: RotorPolicy) -> None:
         assert len(slot.wiring["rail0"]) == len(slot.paths)
 
 
-# ---- who meets whom --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("cycle", CYCLES)
 @given(members=st.lists(st.integers(0, 11), min_size=2, max_size=12, unique=True))
 def test_a_rotor_joins_each_to_each_once(cycle: Cycle | None, members: list[int]) -> None:
@@ -98,9 +95,6 @@ def test_pairs_need_one_port_and_shifts_two() -> None:
     for kind in (RotorPolicy, DemandPolicy):
         with pytest.raises(ConfigError, match="GPU 0 has no port 1 on rail0"):
             started(kind, 4, Cycle(simplex=True), everybody(4), ports=1)
-
-
-# ---- a demand --------------------------------------------------------------------------------------------------------
 
 
 @st.composite
@@ -168,9 +162,6 @@ def test_without_a_demand_it_is_a_rotor(cycle: Cycle | None) -> None:
     group = everybody(5)
     rotor, demand = (started(kind, 5, cycle, group) for kind in (RotorPolicy, DemandPolicy))
     assert demand.rotation(group) == rotor.rotation(group)
-
-
-# ---- beside rings and chains -----------------------------------------------------------------------------------------
 
 
 def stages(ep: int, dp: int, pp: int) -> tuple[Group, ...]:
@@ -254,9 +245,6 @@ def test_a_chain_takes_the_place_of_a_rotation_where_there_is_no_ring() -> None:
     standing = turned(slots[0], slots, start)
     assert len(standing["rail0"]) == 2, "the chain leaves by the other port"
     assert policy.wanted(pair, standing) == start
-
-
-# ---- packet switches -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [RotorPolicy, DemandPolicy])

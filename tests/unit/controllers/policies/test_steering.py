@@ -60,9 +60,6 @@ def test_ring_neighbours(members: tuple[int, ...], rank: int, beside: tuple[int,
     assert ring_neighbours(members, rank) == beside
 
 
-# ---- the split --------------------------------------------------------------------------------------------------
-
-
 def test_a_tp_ring_and_a_dp_ring_hold_four_circuits_of_six_ports() -> None:
     """MORPHLUX, arXiv 2508.03674: TP ring + DP ring = 4 circuits per chip of a 4 x 4 x 4 rack."""
     tp, dp = Group("tp", "tp", (0, 1, 2, 3)), Group("dp", "dp", (0, 4, 8))

@@ -82,9 +82,6 @@ def pairs(n: int) -> list[tuple[int, int]]:
     return [(a, b) for a in range(n) for b in range(n) if a != b]
 
 
-# ---- slots that end when all have sent -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("n", "ports", "cycle", "needed"),
     [
@@ -129,9 +126,6 @@ def test_with_turns_made_for_it_a_demand_goes_in_fewer_seconds() -> None:
     sent = moved(found)
     assert {pair: round(size / unit) for pair, size in sent.items()} == {(a, b): demand[a][b] for a, b in pairs(4)}
     assert took(found, 1) == pytest.approx((90 + 5 + 5) * unit / B + 3 * 0.01, rel=0.01)
-
-
-# ---- slots with an end -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 4])
@@ -192,9 +186,6 @@ def test_bytes_are_conserved_whatever_the_slots(n: int, size: int, slot_ms: floa
 def test_a_slot_that_can_never_carry_anything_is_an_error() -> None:
     with pytest.raises(ControlError, match="slot 0 of group ep leaves nothing beside its guard time of 2 ms"):
         run(program(straight_all_to_all(4)), Cycle(slot_s=0.0021, guard_s=0.002))
-
-
-# ---- in a program ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cycle", [None, Cycle(slot_s=D / B + 0.01)])

@@ -87,9 +87,6 @@ def test_without_links_routes_are_not_asked_for() -> None:
     wires.send(0.0, "scale-out", (0, 0), (1, 0), FULL, lambda began, end: None)
 
 
-# ---- whole jobs -----------------------------------------------------------------------------------------------------
-
-
 def torus(**options: object) -> FabricPlan:
     found = {"torus": "4x4", "server": "2x2", "fabric": "electrical-torus", "port_mbps": MBPS} | options
     return plan(RackTopo(**found))

@@ -201,9 +201,6 @@ def test_an_error_about_the_draft_of_a_file_names_the_file(make_point: Any, tmp_
     results.free()
 
 
-# ---- the rows as they are written ----------------------------------------------------------------------------------
-
-
 def test_a_summary_without_rows_is_an_empty_list_and_a_header() -> None:
     assert b"".join(Summary().json()) == b"[]\n"
     assert b"".join(Summary().csv(["mode"])) == b"mode\n"
@@ -215,9 +212,6 @@ def test_the_rows_come_back_as_plain_data_in_their_order() -> None:
     assert list(rows) == plain
     assert json.loads(b"".join(rows.json())) == plain
     assert b"".join(rows.csv(["mode", "time_s"])) == b"mode,time_s\nnative,\non-demand,\n"
-
-
-# ---- points that count ---------------------------------------------------------------------------------------------
 
 
 def attempt(place: int, repeat: int, points: list[int], *, disturbed: bool = False) -> dict[str, Any]:

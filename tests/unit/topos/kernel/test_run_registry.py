@@ -147,8 +147,6 @@ def test_neither_this_process_nor_its_parents_are_ever_taken_for_children() -> N
     assert parent is not None and os.getpid() not in {process.pid for process in started_by([parent], "")}
 
 
-# ---- the watcher -------------------------------------------------------------------------------------------------
-
 WAITS = "os.write(1, b'%d\\n' % os.getpid()); time.sleep(60)"  # in one piece: four processes write here
 OWNER = f"""
 import os, subprocess, sys

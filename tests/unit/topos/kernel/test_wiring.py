@@ -75,9 +75,6 @@ def test_a_slow_rank_is_shaped_at_both_ends_of_its_link(monkeypatch: pytest.Monk
     assert both == [(50.0, 50.0), (25.0, 25.0), (50.0, 50.0)]
 
 
-# ---- racks ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def net(monkeypatch: pytest.MonkeyPatch) -> Mininet:
     """A torus of 3 x 2."""

@@ -179,9 +179,6 @@ def test_an_error_of_one_is_its_own(process: Start, tmp_path: Path) -> None:
     assert ranks.ends() == 0
 
 
-# ---- which ranks share a process -------------------------------------------------------------------------------------
-
-
 def configs(count: int, **fields: Any) -> list[AgentConfig]:
     program = Program("p", ((),) * count)
     return [

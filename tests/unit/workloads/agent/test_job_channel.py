@@ -181,8 +181,6 @@ def test_what_is_held_is_told(tmp_path: Path) -> None:
         open_socket.close()
 
 
-# ---- the members of a process ----------------------------------------------------------------------------------------
-
 RING = Group("dp", "dp", (1, 3, 5, 7))
 
 

@@ -42,9 +42,6 @@ def shares(made: Schedule, elements: int) -> Counter[tuple[int, int]]:
     return found
 
 
-# ---- straight --------------------------------------------------------------------------------------------------------
-
-
 @given(n=st.integers(1, 16), pieces=st.integers(1, 4))
 def test_straight_sends_each_piece_once_and_to_the_next_first(n: int, pieces: int) -> None:
     made = straight_all_to_all(n, pieces)
@@ -58,9 +55,6 @@ def test_straight_sends_each_piece_once_and_to_the_next_first(n: int, pieces: in
 
 def test_in_one_piece_it_is_the_direct_one_by_another_name() -> None:
     assert replace(straight_all_to_all(6), algorithm="direct") == schedule("all_to_all", 6, "direct")
-
-
-# ---- two hops --------------------------------------------------------------------------------------------------------
 
 
 @given(n=st.integers(2, 14))
@@ -85,9 +79,6 @@ def test_two_hops_even_out_a_demand_that_is_all_for_one() -> None:
         **{(0, m): 1 for m in range(1, n)}, **{(m, 1): 1 for m in range(2, n)}}  # fmt: skip
 
 
-# ---- a line ----------------------------------------------------------------------------------------------------------
-
-
 @given(n=st.integers(1, 16))
 def test_a_line_never_wraps_and_carries_most_in_the_middle(n: int) -> None:
     made = line_all_to_all(n)
@@ -97,9 +88,6 @@ def test_a_line_never_wraps_and_carries_most_in_the_middle(n: int) -> None:
     links = Counter((t.src, t.dst) for t in made.transfers)
     for k in range(1, n):
         assert links[k - 1, k] == links[k, k - 1] == k * (n - k)
-
-
-# ---- pairs with different amounts ------------------------------------------------------------------------------------
 
 
 @given(matrix=weights(), pieces=st.integers(1, 3), elements=st.integers(1, 40), seed=st.integers(0, 99))

@@ -219,9 +219,6 @@ def test_a_group_of_one_sends_nothing() -> None:
     assert any("data groups are not sent" in note for note in plan.notes)
 
 
-# -- units and ranks -------------------------------------------------------------------------------
-
-
 def test_compute_times_need_a_unit() -> None:
     assert program("DATA", A, unit="cycles:2").operations[0][0] == Compute(0, "a.forward", 0.5e-9)
     assert program("DATA", A, unit="ms").operations[0][0] == Compute(0, "a.forward", 1e-3)
@@ -233,15 +230,9 @@ def test_placeholders_need_none() -> None:
                                                              unit=None).operations[0])  # fmt: skip
 
 
-# -- malformed files -------------------------------------------------------------------------------
-
-
 def test_windows_lines_and_trailing_tabs() -> None:
     content = text("HYBRID_DLRM\t4\t\t\t", *[A] * 6).replace("\n", "\t\t\r\n")
     assert len(parse_layers(content, "x.txt").layers) == 6
-
-
-# -- files of others -------------------------------------------------------------------------------
 
 
 class TestRealFiles:

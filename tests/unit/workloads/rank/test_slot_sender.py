@@ -37,9 +37,6 @@ def come(sender: SlotSender[str], number: int, *paths: Hop, until: float | None 
     return gone
 
 
-# ---- peers and ports -------------------------------------------------------------------------------------------------
-
-
 def test_a_circuit_between_the_same_lanes_is_for_both() -> None:
     paths = (Hop(0, 0, 1, 0), Hop(2, 1, 0, 1), Hop(1, 1, 2, 1))
     for rank, peers in ((0, {1: 0, 2: 1}), (1, {0: 0, 2: 1}), (2, {0: 1, 1: 1})):
@@ -69,9 +66,6 @@ def test_what_waits_goes_in_its_order_when_its_slot_comes() -> None:
     assert come(sender, 0, Hop(0, 0, 2, 0)) == ["2a"]
     assert come(sender, 1, Hop(0, 0, 1, 0)) == ["1a", "1b"]
     assert come(sender, 2, Hop(0, 0, 2, 0)) == []
-
-
-# ---- slots without an end --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("idle", [False, True], ids=["more for another slot", "its last"])
@@ -124,9 +118,6 @@ def test_what_comes_before_the_first_word_goes_in_the_first_slot() -> None:
     assert gone == ["1a"] and not said
     sender.acknowledged()
     assert said == [moved(0)]
-
-
-# ---- slots with an end -----------------------------------------------------------------------------------------------
 
 
 def test_a_slot_with_an_end_is_open_until_then_and_nothing_is_said() -> None:

@@ -97,9 +97,6 @@ def credit() -> Outgoing:
     return Outgoing(Header("ready", FLOW, 7).pack(), memoryview(b""))
 
 
-# ---- in turn ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_credit_overtakes_the_second_of_two_messages() -> None:
     line = Line()
     for transfer in (0, 1):
@@ -157,9 +154,6 @@ def test_a_message_does_not_wait_for_an_acknowledgement_that_is_late() -> None:
     assert line.order == [("data", 0), ("data", 1)]
 
 
-# ---- held ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("late_s", [0.0, 0.001, 0.0039])
 def test_a_message_begins_a_burst_after_its_emulated_begin(late_s: float) -> None:
     line = Line()
@@ -169,9 +163,6 @@ def test_a_message_begins_a_burst_after_its_emulated_begin(late_s: float) -> Non
     line.run()
     ((begun, _),) = line.begun
     assert begun == pytest.approx(10.0 + line.bucket.burst_s)
-
-
-# ---- what the outbox says of a message -------------------------------------------------------------------------------
 
 
 def posted(*sinces: float | None, eager: bool = False) -> list[Outgoing]:
@@ -195,9 +186,6 @@ def test_messages_are_held_and_wait_for_their_turn_unless_the_program_is_eager_a
     assert [message.in_turn for message in messages] == [not eager] * 3
     assert Header.unpack(credit.head) == Header("ready", FLOW, 3, 2_500_000), "the time since when it holds"
     assert not credit.hold and not credit.in_turn
-
-
-# ---- arrival ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("keep", [True, False], ids=["kept", "discarded"])
