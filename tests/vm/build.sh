@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds what tests/vm/run.sh boots, as root, from the Debian mirror of this machine's apt configuration:
 #
-#   build.sh FOLDER     FOLDER/bare.img   Debian 12 with its kernel and systemd, and nothing of Railyard
-#                       FOLDER/ready.img  the same after scripts/setup.sh
-#                       FOLDER/vmlinuz, FOLDER/initrd
+#   build.sh FOLDER CODENAME     FOLDER/bare.img   that Debian with its kernel and systemd, and nothing of Railyard
+#                                FOLDER/ready.img  the same after scripts/setup.sh
+#                                FOLDER/vmlinuz, FOLDER/initrd
 #
 # A second call builds again only what is older than the files that determine it.
 set -euo pipefail
@@ -13,6 +13,7 @@ export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 project=$(dirname "$(dirname "$here")")
 work=$(realpath -ms "${1:?a folder to build in}")
+codename=${2:?the codename of a Debian release}
 image_size=6G
 # The boxes of the Vagrantfile have these beside Debian's own minimum.
 packages=linux-image-amd64,initramfs-tools,kmod,udev,systemd-sysv,libpam-systemd,dbus,sudo,ca-certificates,iproute2,procps
@@ -23,7 +24,8 @@ die() {
 }
 
 fingerprint() { # fingerprint FILE...: hash of everything that determines an image
-    (cd "$project" && echo "$image_size $packages" && cat tests/vm/build.sh "$@") | sha256sum | cut -d ' ' -f 1
+    (cd "$project" && echo "$codename $image_size $packages" && cat tests/vm/build.sh "$@") |
+        sha256sum | cut -d ' ' -f 1
 }
 
 is_built() { # is_built NAME HASH
@@ -58,12 +60,15 @@ to_image() { # to_image ROOT NAME HASH: in a new file, since a machine may run f
 build_bare() { # build_bare HASH
     local root=$work/bare file
     rm -rf --one-file-system "$root"
-    debootstrap --variant=minbase --include=$packages bookworm "$root" "$(mirror)" >"$work/debootstrap.log" 2>&1 ||
+    debootstrap --variant=minbase --include=$packages "$codename" "$root" "$(mirror)" >"$work/debootstrap.log" 2>&1 ||
         die "debootstrap failed; its output is in $work/debootstrap.log"
     # How this machine reaches its package mirrors.
     cp -r /etc/apt/sources.list.d/. "$root/etc/apt/sources.list.d/"
     cp -r /etc/apt/apt.conf.d/. "$root/etc/apt/apt.conf.d/"
     cp /etc/apt/sources.list "$root/etc/apt/sources.list" 2>/dev/null || : >"$root/etc/apt/sources.list"
+    # shellcheck disable=SC1091 # not ours to check
+    sed -i "s/\b$(. /etc/os-release && echo "$VERSION_CODENAME")\b/$codename/g" \
+        "$root/etc/apt/sources.list" "$root"/etc/apt/sources.list.d/*
     for file in /etc/pip.conf /etc/hosts; do
         [ ! -e $file ] || cp $file "$root$file"
     done

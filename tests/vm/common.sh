@@ -22,6 +22,14 @@ says() { # says FILE TEXT...: the file has each text
     done
 }
 
-tests() { # tests ARGUMENT...: tests that are not timed, each named in the log as it ends
-    python -m pytest -v --no-header -p no:cacheprovider -m "root and not timed" -o faulthandler_timeout=600 "$@"
+tests() { # tests ARGUMENT...: tests that are not timed and have not passed before, each named in the log as it ends
+    # shellcheck disable=SC2154 # of guest.sh
+    local log=$log pytest=(python -m pytest --no-header -p no:cacheprovider -m "root and not timed") collected others
+    if grep -q '^tests/.* PASSED' "$log"; then # names the others: --deselect would also take longer names
+        collected=$("${pytest[@]}" -q --collect-only "$@" | grep '^tests/.*::')
+        mapfile -t others < <(grep -vxF -f <(sed -n 's/^\(tests\/.*\) PASSED.*/\1/p' "$log") <<<"$collected")
+        [ ${#others[@]} != 0 ] || return 0
+        set -- "${others[@]}"
+    fi
+    "${pytest[@]}" -v -rs -o faulthandler_timeout=600 "$@"
 }

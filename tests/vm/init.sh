@@ -17,8 +17,9 @@ if [ $$ = 1 ]; then
     ip link set lo up
 fi
 modprobe 9pnet_virtio
-mkdir -p /mnt/job
-mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=none job /mnt/job && bash /mnt/job/guest.sh
+mkdir -p /mnt/results
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=none results /mnt/results &&
+    bash /mnt/results/job/guest.sh
 sync
 echo o >/proc/sysrq-trigger
 while :; do sleep 1; done

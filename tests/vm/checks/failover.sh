@@ -1,6 +1,6 @@
 # init: script
 # limit: 1500
-# shows: a chip is killed in a rack, and both fabrics repair the job
+# shows: both fabrics of a rack repair a job after a kill
 out=$(mktemp -d)
 run_railyard run failover --quick --attempts 1 --heartbeat 500 --misses 20 --time 5 --out "$out/results"
 python - "$out/results/summary.json" <<'PYTHON'

@@ -1,4 +1,4 @@
 # init: script
 # limit: 2400
-# shows: forwarding by eBPF and by tc filters before the kernel datapath: semantics, statistics, carrier, life
+# shows: forwarding by eBPF: semantics, statistics, life
 tests tests/integration/topos -k "fast_path or forwarder or carrier"

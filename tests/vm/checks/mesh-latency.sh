@@ -1,6 +1,6 @@
 # init: script
 # limit: 600
-# shows: netem delays packets of a photonic mesh by the latency of their path, and not more than by forwarding besides
+# shows: netem delays packets by the path of their light
 python - <<'PYTHON'
 import re
 

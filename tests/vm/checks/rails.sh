@@ -1,6 +1,6 @@
 # init: script
 # limit: 1200
-# shows: a training job on electrical and on optical rails, every element of its payload checked
+# shows: a job on electrical and optical rails, verified
 out=$(mktemp -d)
 run_railyard run rails --workload smoke --modes electrical,on-demand --delays 500 --time 20 --steps 1 --repeats 1 --attempts 1 --verify \
     --out "$out/results"

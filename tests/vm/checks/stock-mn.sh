@@ -1,6 +1,6 @@
 # init: script
 # limit: 1500
-# shows: stock "mn --custom" starts and stops the topologies, with userspace and with kernel switches
+# shows: stock "mn --custom" with each topology
 tests tests/integration/topos/test_stock_mn.py
 service openvswitch-switch start
 mn --custom topos/rails.py --topo rails,servers=2,gpus=2,fabric=electrical --switch fabric --controller none \

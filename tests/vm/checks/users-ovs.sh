@@ -1,6 +1,6 @@
 # init: script
 # limit: 900
-# shows: the machine's Open vSwitch with another user's bridges stays as it is beside a run, also after kill -9
+# shows: another user's Open vSwitch stays as it is
 out=$(mktemp -d)
 modprobe openvswitch
 service openvswitch-switch start

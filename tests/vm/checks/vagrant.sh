@@ -1,6 +1,6 @@
 # init: systemd
 # limit: 3600
-# shows: provisioning as "vagrant up" does it, then a short run by an ordinary user with sudo
+# shows: set-up as "vagrant up" does it, a run with sudo
 printf 'nameserver 10.0.2.3\n' >/etc/resolv.conf
 command=$(sed -n 's/.*provision "shell".*inline: "\(.*\)"/\1/p' /railyard/vagrant/Vagrantfile)
 cd /
