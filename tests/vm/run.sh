@@ -104,7 +104,7 @@ table() { # table FOLDER...: the last result of each check for each release, and
             print "| check | what it shows | Debian 12" kernels[12] " | Debian 13" kernels[13] " |\n|---|---|---|---|"
             for (i = 1; i <= n; i++) row(names[i], shows[i])
             for (i = 1; i <= n; i++) if (systemd[i]) row(names[i] " --bare", "the same, its packages over the network")
-            print "\nCommits: " substr(used, 3) "."
+            if (used) print "\nCommits: " substr(used, 3) "."
         }'
 }
 

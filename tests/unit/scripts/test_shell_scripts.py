@@ -11,6 +11,8 @@ import pytest
 from checkout import ROOT
 
 SHELL = [*sorted((ROOT / "scripts").glob("*.sh")), ROOT / ".ci" / "run", ROOT / "vagrant" / "cluster.sh"]
+VM = ROOT / "tests" / "vm"
+SHELL += [VM / "run.sh", VM / "build.sh"]
 PYTHON = sorted((ROOT / "scripts").glob("*.py"))
 NOBODY = 65534
 
@@ -157,13 +159,61 @@ def test_root_leaves_no_compiled_modules_in_the_checkout_of_another_user(tmp_pat
 
 
 def test_the_virtual_machine_names_all_missing_packages_before_it_builds_anything(tmp_path: Path) -> None:
-    functions = (ROOT / "tests" / "vm" / "run.sh").read_text().removesuffix('main "$@"\n')
+    functions = (VM / "run.sh").read_text().removesuffix('main "$@"\n')
     script, empty = tmp_path / "vm" / "tests" / "run.sh", tmp_path / "empty"
     script.parent.mkdir(parents=True)
     empty.mkdir()
-    script.write_text(
-        f"{functions}\nPATH={empty} faketime={empty}/none\nfor accel in auto kvm; do missing_packages; echo; done"
-    )
-    emulated, kvm = run("bash", script).stdout.split("\n\n")[:2]
-    assert kvm.split() == ["debootstrap", "e2fsprogs", "git", "qemu-system-x86"]
-    assert emulated.split() == [*kvm.split(), "libfaketime"]
+    script.write_text(f"{functions}\nPATH={empty}\nmissing_packages")
+    assert run("bash", script).stdout.split() == ["debootstrap", "e2fsprogs", "git", "qemu-system-x86"]
+
+
+TABLE = """1 processors, script as init
+begun  cli               0 s 11111111 6.1.0-50-amd64 2026-11-29
+FAILED cli             100 s 11111111 6.1.0-50-amd64 2026-11-29
+       | FAILED: a text that is not there
+begun  topos             0 s 11111111 6.1.0-50-amd64 2026-11-29
+1 processors, script as init
+begun  cli               0 s 22222222 6.1.0-50-amd64 2026-11-29
+ok     cli             100 s 22222222 6.1.0-50-amd64 2026-11-29
+"""
+LOG = """22222222
+tests/integration/topos/test_reach.py::test_one[a PASSED one] PASSED [ 10%]
+tests/integration/topos/test_reach.py::test_two FAILED [ 20%]
+"""
+
+
+def results(folder: Path, machine: str) -> Path:
+    """A folder of results of tests/vm/run.sh."""
+    folder.mkdir()
+    for name, text in {"machine": machine, "table": TABLE, "cli.log": "22222222\n", "topos.log": LOG}.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_results_of_virtual_machines_are_one_table_with_what_was_not_run(tmp_path: Path) -> None:
+    said = run(VM / "run.sh", "--table", results(tmp_path / "a", "12 script ready\n"))
+    header, _, *rows, _, commits = said.stdout.splitlines()
+    assert header == "| check | what it shows | Debian 12, kernel 6.1.0-50 | Debian 13 |"
+    cells = {row.split(" | ")[0]: row.split(" | ")[2:] for row in rows}
+    assert cells.pop("| `cli`") == ["ok", "not run |"]
+    assert cells.pop("| `topos`") == ["cut short (1; 1 failed)", "not run |"]
+    assert commits == "Commits: 22222222, 11111111."
+    assert len(cells) > 10 and all(row == ["not run", "not run |"] for row in cells.values())
+
+
+def test_the_documented_table_has_a_row_for_every_check() -> None:
+    listed = {line.split()[1] for line in run(VM / "run.sh", "--list").stdout.splitlines()}
+    page = (ROOT / "docs" / "install.md").read_text().partition("| check | what it shows |")[2]
+    assert {row.split("`")[1].removesuffix(" --bare") for row in page.splitlines() if row.startswith("| `")} == listed
+
+
+def test_a_resumed_virtual_machine_leaves_out_what_is_right_at_this_commit(tmp_path: Path) -> None:
+    folder = results(tmp_path / "a", "12 script ready\n")
+    functions = (VM / "run.sh").read_text().removesuffix('main "$@"\n')
+    (tmp_path / "vm" / "tests").mkdir(parents=True)
+    script = tmp_path / "vm" / "tests" / "run.sh"
+    call = "git() { :; }\nhere=$2 only=(cli topos)\nfor commit in $3; do job $1; cat $1/job/names $1/topos.log; done"
+    script.write_text(f"{functions}\n{call}")
+    passed = [line for line in LOG.splitlines() if "FAILED" not in line]
+    expected = ["topos", *passed, "cli", "topos", "11111111"]
+    assert run("bash", script, folder, VM, "22222222 11111111").stdout.splitlines() == expected
