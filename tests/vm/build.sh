@@ -102,7 +102,8 @@ build_ready() { # build_ready HASH
     inside "$root" 'chown -R vagrant: /railyard; cd /railyard; RAILYARD_SYSTEM_OVS=no scripts/setup.sh' \
         >"$work/setup.log" 2>&1 || die "scripts/setup.sh failed; its output is in $work/setup.log"
     # Each machine gets the project anew: its compiled modules hold by content, as the times of its files do not.
-    inside "$root" 'cd /railyard && .venv/bin/python -m compileall -q --invalidation-mode checked-hash -x "\.venv|data" .' \
+    inside "$root" 'cd /railyard
+        .venv/bin/python -m compileall -q --invalidation-mode checked-hash -x "\.venv|data" .' \
         >>"$work/setup.log" 2>&1 || die "the modules could not be compiled; its output is in $work/setup.log"
     rm "$root/usr/sbin/policy-rc.d"
     to_image "$root" ready "$1"
