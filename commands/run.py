@@ -109,10 +109,26 @@ def _execute(kind: type[Experiment[Any]], options: argparse.Namespace, standing:
     if options.verb == "predict":
         return _predict(experiment, options)
     experiment.check_run()
+    if os.geteuid() == 0 and standing is None:
+        _spare(experiment)
     _ = experiment.scale  # a scale that this machine cannot carry is refused before root is asked for
     if experiment.needs_root():
         need_root()
     return _measure(experiment, options, standing)
+
+
+def _spare(experiment: Experiment[Any]) -> None:
+    """Let a scale that is chosen here leave to other programs the processors that they keep busy, and say so."""
+    settings = experiment.settings
+    if not isinstance(settings, PacketSettings) or settings.scale.rate != "auto" or settings.wait_quiet_s:
+        return
+    if getattr(settings, "cluster", ()):
+        return
+    from measure.live.interference import steady_load
+
+    experiment.spared_share, says = steady_load()
+    if says:
+        print(says, file=sys.stderr)
 
 
 def refuse_unused(options: argparse.Namespace, names: Sequence[str], where: str) -> None:

@@ -64,6 +64,9 @@ class Experiment(ABC, Generic[S]):
     omitted: Sequence[str] = ()
     """Sentences about what the settings name and a run or a prediction leaves out, as it is impossible."""
 
+    spared_share: float = 0.0
+    """Share of the processors' time that a scale chosen here leaves to the programs that run beside it."""
+
     def __init__(self, settings: S) -> None:
         self.settings = settings
 

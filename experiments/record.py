@@ -174,7 +174,10 @@ class Record:
         self._folder, self._title = folder, title = point_folder(self.results.folder, number), title
         made = make_folder(folder)
         fields = {"point": number, "mode": mode, "plan": plan, "title": title, "delay_s": delay_s}
-        begun = Event(time.monotonic(), "run", "begun", None, {**fields, "steps": steps, "expected_s": expected_s})
+        fields |= {"steps": steps, "expected_s": expected_s}
+        if spared := getattr(self._experiment, "spared_share", 0.0):
+            fields["spared_cores"] = spared * (os.cpu_count() or 1)
+        begun = Event(time.monotonic(), "run", "begun", None, fields)
         try:
             write_events(folder / NOTES, [begun])
         except OSError:

@@ -259,7 +259,8 @@ def calibration_lines(report: Report, rows: Sequence[Row], settings: Mapping[str
     """A line for each parameter that was calibrated to numbers from elsewhere."""
     if report.calibrated is None:
         return ["Calibrated to: not said by this experiment."]
-    found = calibrations(*report.calibrated(rows, settings))
+    keys = list(report.calibrated(rows, settings))
+    found = calibrations(*keys) if keys else []  # no key names all
     return [f"Calibrated: {each}." for each in found] or ["Calibrated to numbers from elsewhere: nothing."]
 
 
@@ -356,6 +357,9 @@ def judged(rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if not row.get("computed")]
 
 
+_ADVICE = "Run it again when the machine has less to do, or let each point wait for that: --wait-quiet 600."
+
+
 def verdict_lines(rows: Sequence[Row], place: Callable[[Row], str]) -> list[Text]:
     """Lines of the verdict: what was kept and what was not judged, or one line for each failed check, causes first.
 
@@ -380,6 +384,7 @@ def verdict_lines(rows: Sequence[Row], place: Callable[[Row], str]) -> list[Text
         (where, says), more = failed[name][0], len(failed[name]) - 1
         others = f" (and {more} more point{'s' if more > 1 else ''})" if more else ""
         lines.append(Text(f"  {where}: {says}{others}", "red"))
+    lines += [Text(_ADVICE)] if {STEAL, OTHERS} & failed.keys() else []
     return lines
 
 

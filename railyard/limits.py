@@ -75,7 +75,7 @@ def free_memory_bytes(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/c
 
 
 def _left_in_groups(proc: Path, groups: Path) -> Iterator[int]:
-    """What each cgroup of this process leaves of its limit; a container is in one that it sees as ``/``."""
+    """Bytes that the limits of the cgroups of this process leave; a container is in one that it sees as ``/``."""
     with suppress(OSError):
         own = (proc / "self" / "cgroup").read_text()
         for line, folder, most, used, cache in _CGROUPS:

@@ -32,7 +32,8 @@ class Event:
     run      point       point (number of the measured point), mode, delay_s, ..., stopped (true if an error or a signal
                          ended it; it has no row then) (interval)
     run      begun       point, mode, plan (its key in the manifest), title, delay_s, steps and expected_s (None: not
-                         known) (before all other events of the point)
+                         known), spared_cores (processors that the scale leaves to other processes, if it does)
+                         (before all other events of the point)
     run      started     point (the interval of ``run point`` begins, if the point has a preparation before that)
     run      predicted   point, same_as (the first point with this prediction), plan (its key in the manifest), title,
                          warmup_steps (only in ``predicted.jsonl``: the timeline that follows is that of the model)

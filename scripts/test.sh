@@ -104,7 +104,7 @@ else # most of what needs root measures time on real packets: one after another,
         -n auto --dist worksteal # a core that is done takes over half of what another has left
     types_checked
     check "pytest (in a browser)" pytest tests/browser
-    check "pytest (with root, three at a time)" pytest tests/integration tests/cluster -m beside -n 3 --dist worksteal
+    check "pytest (with root, three at a time)" pytest tests/cluster tests/integration -m beside -n 3 --dist worksteal
     check "pytest (with root)" pytest tests/integration tests/cluster -m "not beside"
 fi
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import attrgetter
 
 from railyard.errors import CircuitError
 
@@ -33,6 +34,9 @@ class Circuit:
 
     def __str__(self) -> str:
         return f"{self.a}-{self.b}"
+
+
+_ENDS = attrgetter("a", "b")
 
 
 class Matching:
@@ -86,7 +90,7 @@ class Matching:
         return frozenset(p for p in self.ports | after.ports if self.peer(p) != after.peer(p))
 
     def __iter__(self) -> Iterator[Circuit]:
-        return iter(sorted(self._circuits))
+        return iter(sorted(self._circuits, key=_ENDS))
 
     def __len__(self) -> int:
         return len(self._circuits)

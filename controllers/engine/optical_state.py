@@ -92,6 +92,10 @@ class OpticalState:
     def circuits_up(self) -> dict[str, Matching]:
         return {name: switch.up for name, switch in self.switches.items()}
 
+    @property
+    def dark_ports(self) -> set[SwitchPort]:
+        return {(name, port) for name, switch in self.switches.items() for port in switch.dark}
+
     def ports_of(self, paths: Iterable[Hop]) -> tuple[SwitchPort, ...]:
         """The optical ports that ``paths`` use, the far ends of their circuits included."""
         ports: dict[SwitchPort, None] = {}

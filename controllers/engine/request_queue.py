@@ -200,7 +200,7 @@ class RequestQueue:
     def _ack(self, pending: GroupRequest, now: float) -> list[Action]:
         try:
             ports = self._optical.ports_of(pending.paths(self._optical.target()))
-            if any(port in self._optical.switches[name].dark for name, port in ports):
+            if not self._optical.dark_ports.isdisjoint(ports):
                 return []
             paths = pending.paths(self._optical.circuits_up())
         except Exception as error:  # a user's policy may raise anything

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from controllers.circuits.circuits import Circuit, Matching
 from controllers.policies.policy import Policy, Wiring
@@ -30,6 +31,8 @@ RING, CHAIN, EXPERT_RING, ROTATING = 0, 1, 2, 3
 STATES: dict[Dimension, int] = {"dp": RING, "ep": RING, "edp": EXPERT_RING, "pp": CHAIN}
 """The state that a stage must be in for a group of each dimension."""
 NO_CIRCUITS = Matching()
+_KEPT = 256
+"""Answers to earlier requests that a policy keeps."""
 
 
 @dataclass
@@ -109,6 +112,8 @@ class OpusPolicy(Policy):
         ``ConfigError`` for groups that do not fit on their rail or that this policy does not know.
         """
         self._rails: dict[str, RailGroups] = {}
+        # A request that finds the circuits as they were gets the answer that it got before.
+        self._wiring_of, self._paths_of = lru_cache(_KEPT)(self._wired), lru_cache(_KEPT)(self._hops)
         groups = [group for group in groups if group.domain == "scale-out"]
         self._arcs = arcs_of(groups)
         for group in groups:
@@ -122,12 +127,21 @@ class OpusPolicy(Policy):
         """The circuits of the rail with the stages of ``group`` in the state it needs; all other circuits stay."""
         rail = self._rail(group)
         here = current.get(rail.switch.name, NO_CIRCUITS)
+        return {rail.switch.name: self._wiring_of(group, here)}
+
+    def _wired(self, group: Group, here: Matching) -> Matching:
+        rail = self._rail(group)
         states = read_states(rail, here) | dict.fromkeys(self._stages(rail, group), STATES[group.dimension])
-        return {rail.switch.name: Matching([*here.without_ports(rail.ports()), *wire(rail, states, here)])}
+        return Matching([*here.without_ports(rail.ports()), *wire(rail, states, here)])
 
     def paths(self, group: Group, current: Wiring) -> tuple[Hop, ...]:
         """The paths of ``group`` whose circuits are in ``current``; an EP group has those of the ring it uses."""
-        return paths_in(self._rail(group).switch, self._arcs.get(group.name) or group_paths(group), current)
+        here = current.get(self._rail(group).switch.name, NO_CIRCUITS)
+        return self._paths_of(group, here)
+
+    def _hops(self, group: Group, here: Matching) -> tuple[Hop, ...]:
+        switch = self._rail(group).switch
+        return paths_in(switch, self._arcs.get(group.name) or group_paths(group), {switch.name: here})
 
     def _stages(self, rail: RailGroups, group: Group) -> Sequence[int]:
         """The stages of ``rail`` that a request of ``group`` changes: those that it uses."""

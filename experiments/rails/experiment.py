@@ -87,7 +87,7 @@ class Rails(RepeatedExperiment[RailSettings]):
     @cached_property
     def scale(self) -> Scale:
         """The scale of a run; with rate ``auto`` the largest that this machine carries."""
-        return resolve_scale(self.settings, self.workload, this_machine())
+        return resolve_scale(self.settings, self.workload, this_machine().beside(self.spared_share))
 
     @cached_property
     def expected_error(self) -> float:

@@ -118,7 +118,7 @@ class SharedRails(RepeatedExperiment[SharedRailsSettings]):
     @cached_property
     def scale(self) -> Scale:
         """The scale of a run; with rate ``auto`` the largest that this machine carries with all jobs at work."""
-        settings, machine = self.settings, this_machine()
+        settings, machine = self.settings, this_machine().beside(self.spared_share)
         needs = [scale_needs(job.alone, job.workload) for job in self.jobs]
         together = replace(
             needs[0],

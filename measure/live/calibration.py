@@ -10,7 +10,7 @@ import json
 import os
 import platform
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from math import log
 from pathlib import Path
@@ -230,6 +230,14 @@ class Calibration:
             guard_s=max(least.guard_s, late_s),
             slot_s=max(least.slot_s, _SLOT_MARGIN * late_s),
         )
+
+    def beside(self, share: float) -> Calibration:
+        """What is left where others keep this ``share`` (0..1) of the processors busy: so much less traffic."""
+        left = {
+            name: replace(capacity, aggregate_mbps=capacity.aggregate_mbps * (1 - share))
+            for name, capacity in self.datapaths.items()
+        }
+        return replace(self, datapaths=left) if share else self
 
     def is_of_this_machine(self) -> bool:
         """Whether this machine has the kernel and the processor count of the calibration."""

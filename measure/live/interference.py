@@ -27,6 +27,7 @@ _COST = 200
 """A reading is taken when this many times the time of the one before has passed: it needs 0.5 % of one processor."""
 _QUIET_S = 1.0
 """How long a machine must be quiet to be called so."""
+_READINGS_S = 0.5, 1.5
 _MOST_NAMES, _NAME_BYTES = 5, 15
 _NOT_SHOWN = re.compile(rb"[^A-Za-z0-9 ._+:/@-]")
 """What is not shown of a name: a process gives itself any, escape sequences of terminals and line ends included."""
@@ -168,6 +169,23 @@ class OtherProcesses:
 def _shown(command: bytes) -> str:
     """The name of a command without anything that a terminal, a page or a figure might take for more than a name."""
     return _NOT_SHOWN.sub(b"?", command[:_NAME_BYTES]).decode().strip() or "?"
+
+
+def steady_load(limits: Limits | None = None) -> tuple[float, str]:
+    """The share of the processors that others keep busy, and that in words; one processor stays for a run.
+
+    It is 0 where one of two readings is what the verdict of a run does not mind, so that it may pass soon.
+    """
+    others, cores, loads = OtherProcesses(os.getpid()), os.cpu_count() or 1, []
+    for seconds in _READINGS_S:
+        time.sleep(seconds)
+        loads.append(others.read())
+        if loads[-1].share * cores <= (limits or Limits()).other_cores:
+            return 0.0, ""
+    least = min(loads, key=lambda load: load.share)
+    share = min(least.share, 1 - 1 / cores)
+    says = others_says(least.share * cores, cores, largest_of({name: part * cores for name, part in least.largest}))
+    return share, f"{says}; the scale leaves {share * cores:.2f} to them (--wait-quiet SECONDS waits instead)"
 
 
 def wait_for_quiet(longest_s: float, limits: Limits | None = None) -> str | None:

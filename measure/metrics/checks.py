@@ -91,6 +91,7 @@ class Limits:
       the same harm beside one other as beside many. Beside nobody they took 0.006 to 0.046 processors. What that
       does to a run depends on where the scheduler puts it: steps of small jobs moved by less than 0.5 %, timers came up
       to twice as late, and a run that needs both processors stands still. One measurement cannot tell which it was.
+      A scale that was chosen beside a load leaves it its processors, and so many more are then allowed.
     - ``line_rate_share``: a link that gives less than this stretches every transfer by more than the differences
       between modes that the experiment wants to show (the goodput over TCP/IP and Ethernet headers is 1.0 here). The
       median of transfers of at least ``long_s`` counts: in a shorter one the start of the agents weighs as much.

@@ -67,15 +67,17 @@ def _steal_check(events: Sequence[Event], limits: Limits) -> Check:
 
 @by_machine
 def _others_check(events: Sequence[Event], limits: Limits) -> Check:
-    samples, limit = _samples(events), limits.other_cores
+    samples = _samples(events)
+    spared = next((e["spared_cores"] for e in events if e.get("spared_cores")), 0.0)
+    limit, left = limits.other_cores + spared, f" ({spared:.2f} are left to them by the scale)" if spared else ""
     others, cores = _mean(samples, "other"), max((e["cores"] for e in samples), default=0)
     if others is None:
         return not_measured(OTHERS, limit, "processors", "no CPU sample was recorded")
     busy = others * cores
     if busy <= limit:
-        return Check(OTHERS, busy, limit, "processors", True, f"{others_says(busy, cores)}, at most {limit:g}")
+        return Check(OTHERS, busy, limit, "processors", True, f"{others_says(busy, cores)}, at most {limit:.3g}{left}")
     largest = largest_of({name: share * cores for name, share in _mean_by_name(samples).items()})
-    says = f"{others_says(busy, cores, largest)}, more than {limit:g}"
+    says = f"{others_says(busy, cores, largest)}, more than {limit:.3g}{left}"
     return Check(OTHERS, busy, limit, "processors", False, says, largest=largest)
 
 

@@ -30,8 +30,15 @@ def say(value):
 PATHS = f"{ROOT}:{ROOT}/tests/support"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def machines() -> Iterator[Machines]:
+    with Machines(2) as made:
+        yield made
+
+
+@pytest.fixture
+def doomed() -> Iterator[Machines]:
+    """Machines of one test, which cuts one off."""
     with Machines(2) as made:
         yield made
 
@@ -169,7 +176,7 @@ with start("b") as b:
 
 
 @pytest.mark.thorough
-def test_both_sides_notice_when_the_other_is_gone_without_a_word(machines: Machines) -> None:
+def test_both_sides_notice_when_the_other_is_gone_without_a_word(doomed: Machines) -> None:
     code = """
 with start("b") as b:
     say(1)
@@ -178,12 +185,12 @@ with start("b") as b:
     except RailyardError as error:
         say(str(error))
 """
-    process = begun(machines.head, code)
-    machines["b"].unplug()
-    nothing_left(machines["b"], longest_s=12.0)
+    process = begun(doomed.head, code)
+    doomed["b"].unplug()
+    nothing_left(doomed["b"], longest_s=12.0)
     said, _ = process.communicate(timeout=20.0)
     assert said.startswith('"the connection to machine b has ended; the last that it said: Timeout, server')
-    nothing_left(machines.head, longest_s=0.5)
+    nothing_left(doomed.head, longest_s=0.5)
 
 
 @pytest.mark.parametrize(

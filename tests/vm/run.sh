@@ -29,6 +29,8 @@ export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 project=$(dirname "$(dirname "$here")")
+# shellcheck disable=SC1091 # only -x follows it
+. "$here/kvm.sh"
 declare -A codenames=([12]=bookworm [13]=trixie)
 work=/var/tmp/railyard-vm
 debian=12
@@ -195,12 +197,6 @@ job() { # job FOLDER: what the machine gets, and which checks to run
         [ "$(head -n 1 "$log" 2>/dev/null)" = "$commit" ] || echo "$commit" >"$log"
         sed -i '1p; /^tests\/.* PASSED/!d' "$log"
     done
-}
-
-boots_with_kvm() { # whether kvm comes as far as the kernel's first lines within 20 s
-    [ -w /dev/kvm ] || return 1
-    timeout 20 qemu-system-x86_64 -accel kvm -cpu host -m 512 -display none -no-reboot -kernel "$1/vmlinuz" \
-        -append "console=ttyS0 panic=-1" -serial stdio -nic none </dev/null 2>/dev/null | grep -q "panic - not syncing"
 }
 
 boot() { # boot FOLDER IMAGES: runs the machine until it switches itself off

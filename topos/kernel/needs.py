@@ -96,7 +96,7 @@ def refused_rights() -> dict[str, str]:
 
 
 def refused_features(names: Collection[str] = tuple(NEEDS)) -> dict[str, str]:
-    """Those of ``names`` that are features and that the kernel refuses -> why; tried in a namespace, root only.
+    """Each feature among ``names`` that the kernel refuses -> why; tried in a namespace of its own, root only.
 
     ``MachineError`` if there is no namespace.
     """

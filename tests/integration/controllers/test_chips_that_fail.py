@@ -119,7 +119,7 @@ def test_the_spare_s_circuits_stand_within_20_ms_and_the_delay(framework: str, s
 
 
 @pytest.mark.timed  # heartbeats every 0.25 s
-@pytest.mark.parametrize("framework", ["ryu", "os-ken"])
+@pytest.mark.parametrize("framework", ["os-ken", pytest.param("ryu", marks=pytest.mark.thorough)])
 def test_a_chip_is_killed_and_heartbeats_find_out_while_the_other_tenant_loses_nothing(framework: str) -> None:
     topology = RackTopo(torus="4x2", server="2x1", tenants=TENANTS)
     with running(topology, framework) as fabric, fabric.client() as people:

@@ -14,10 +14,9 @@ from measure.results.results import Results
 from workloads.collectives.catalog import schedule
 from workloads.formats.msccl_writer import write_msccl
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.beside]
 
 
-@pytest.mark.beside
 def test_a_run_of_the_default_modes_measures_those_that_can_run_the_workload(tmp_path: Path) -> None:
     file, out = tmp_path / "direct.xml", tmp_path / "out"
     file.write_text(write_msccl(schedule("all_gather", 4, "direct")))

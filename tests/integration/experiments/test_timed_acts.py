@@ -63,6 +63,7 @@ def test_links_and_hosts_change_in_the_kernel_as_it_says(tmp_path: Path) -> None
     assert third > 1.2 * max(second, fifth), "with a link of 20 Mb/s in the place of about 70"
 
 
+@pytest.mark.beside
 def test_what_is_refused_while_it_runs_is_named_and_later_points_have_a_fabric_of_their_own(tmp_path: Path) -> None:
     out = tmp_path / "results"
     events = "step 1 restore rail0:1; step 1.2 connect rail0 3-7; step 1.5 disconnect rail0 7; step 1.7 fail rail0:3"

@@ -57,5 +57,3 @@ def test_a_straggler_study_ends_with_its_break_even(tmp_path: Path) -> None:
     found = rows(tmp_path / "out")
     assert {row["algorithm"] for row in found} == {"ring", "stragglar"}
     assert "StragglAR is faster than Ring from a delay of" in said
-    again, drawn, _ = finish(start("plot.py", str(tmp_path / "out")))
-    assert again == status and "figures/" in drawn

@@ -17,7 +17,7 @@ from openflow.twins import EMPTY, ETHERTYPES, Message, Twin, Twins, flow, frame
 from railyard.errors import ConfigError, MachineError
 from topos.kernel.emulation import Emulation
 
-pytestmark = [pytest.mark.root, pytest.mark.timed]
+pytestmark = pytest.mark.root
 
 PARSER = connection("1.4").ofproto_parser
 TO, FROM = "02:00:00:00:ff:02", "02:00:00:00:ff:01"
@@ -108,6 +108,7 @@ def test_a_changed_circuit_is_dark_for_the_time_and_the_barrier_tells_of_light(t
     assert replied == pytest.approx(lit, abs=PRECISION_S)
 
 
+@pytest.mark.timed
 def test_without_a_dark_time_it_is_as_ever(twin: Twin) -> None:
     start(twin, circuit(1, 2), dark_s=0.0)
     found, asked, replied = rewired(twin, circuit(1, 3))
@@ -115,6 +116,7 @@ def test_without_a_dark_time_it_is_as_ever(twin: Twin) -> None:
     assert {port for t, port in found if t > replied} == {3}
 
 
+@pytest.mark.beside
 def test_a_bundle_s_commit_waits_and_dark_times_that_are_ended_do_not_go_on(twin: Twin) -> None:
     start(twin, circuit(1, 2), dark_s=60.0)
     threading.Timer(0.2, lambda: twin.net.keep_dark(0.0)).start()
@@ -125,6 +127,7 @@ def test_a_bundle_s_commit_waits_and_dark_times_that_are_ended_do_not_go_on(twin
     assert {port for _, port in found} == {3}
 
 
+@pytest.mark.beside
 def test_what_cannot_be_kept_is_refused(twin: Twin) -> None:
     for seconds in (-1, 1e9, float("nan")):
         with pytest.raises(ConfigError, match="seconds"):
@@ -137,6 +140,7 @@ def test_what_cannot_be_kept_is_refused(twin: Twin) -> None:
         net.keep_dark(0.0)
 
 
+@pytest.mark.timed
 def test_echoes_are_answered_while_a_barrier_waits(twin: Twin) -> None:
     """Ryu and os-ken send one every 15 s, and close the connection of a switch that does not answer."""
     start(twin, circuit(1, 2), dark_s=0.5)

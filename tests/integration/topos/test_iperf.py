@@ -90,13 +90,16 @@ def test_a_missing_program_is_named(net: Emulation, monkeypatch: pytest.MonkeyPa
 def test_a_rate_that_counts_the_overhead_of_each_frame_is_that_much_slower() -> None:
     """Small packets in large segments, whose every frame counts: 24 bytes are 1.8 % of them.
 
-    A busy processor only takes from a rate, so the best of three measurements is nearest to it.
+    A busy processor only takes from a rate, so the best of three measurements is nearest to it; one that is near enough
+    is the last.
     """
     best = []
     for overhead in (0, 24):
         topo = RailTopo(servers=2, gpus=1, ports=1, fabric="electrical", rate_mbps=RATE, mtu=1280, overhead=overhead)
         with Emulation(topo, openflow=None) as made:
-            rates = [measure_iperf(lanes(made, 1), 2.0, omit_s=1.0).lane_mbps[0] for _ in range(3)]
+            expected, rates = pytest.approx(RATE * made.plan.goodput_share, rel=0.002), list[float]()
+            while len(rates) < 3 and expected not in rates:
+                rates.append(measure_iperf(lanes(made, 1), 2.0, omit_s=1.0).lane_mbps[0])
             best.append(max(rates))
             assert best[-1] == pytest.approx(RATE * made.plan.goodput_share, rel=0.01)
     assert best[1] / best[0] == pytest.approx(1294 / 1318, abs=0.004)

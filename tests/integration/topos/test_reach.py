@@ -9,7 +9,7 @@ from topos.kernel.emulation import Emulation
 from topos.kernel.reach import Reach
 from topos.rails import RailTopo
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.beside]
 
 
 def single_routes(net: Emulation, host: str = "g0") -> dict[str, str]:

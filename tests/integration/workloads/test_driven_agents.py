@@ -173,6 +173,7 @@ def finish(team: AgentTeam, scripts: Scripts) -> list[Event]:
     return [event for file in sorted(scripts.folder.glob("*.jsonl")) for event in read_events(file)]
 
 
+@pytest.mark.beside
 def test_values_are_right_over_electrical_rails(electrical: Session, launcher: AgentLauncher, tmp_path: Path) -> None:
     made = RINGS + STRAIGHT
     with driven(electrical, launcher, tmp_path, made) as (team, scripts):
@@ -188,6 +189,7 @@ def test_values_are_right_over_electrical_rails(electrical: Session, launcher: A
     assert first["payload_bytes"] == pytest.approx(1.5 * first["bytes"], rel=0.01)
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize(("mode", "policy"), [("on-demand", "opus"), ("provisioned", "opus"), ("on-demand", "follow")])
 def test_values_are_right_over_circuits(
     ocs: Session, launcher: AgentLauncher, tmp_path: Path, mode: str, policy: str
@@ -217,6 +219,7 @@ def test_a_large_sum_comes_close_to_the_bound_of_the_ring(
     assert took <= 1.05 * bound
 
 
+@pytest.mark.beside
 def test_a_script_that_dies_is_named_and_ends_all(electrical: Session, launcher: AgentLauncher, tmp_path: Path) -> None:
     with driven(electrical, launcher, tmp_path, RINGS, plan={"dies": [2, 1, 1]}) as (team, scripts):
         with pytest.raises(AgentError, match=r"^the script of rank 2 ended in step 1 without its communication 1 \("):
@@ -227,6 +230,7 @@ def test_a_script_that_dies_is_named_and_ends_all(electrical: Session, launcher:
         assert "the script of rank 2" not in scripts.output(2)
 
 
+@pytest.mark.beside
 def test_a_driven_member_goes_on_from_a_step(ocs: Session, launcher: AgentLauncher, tmp_path: Path) -> None:
     incarnation = Incarnation(number=1, first_step=5, group="", store=str(tmp_path / "disk"), heartbeat_s=0.3)
     with driven(ocs, launcher, tmp_path, RINGS, mode="on-demand", policy="opus", incarnation=incarnation) as (

@@ -104,6 +104,7 @@ def test_what_was_lost_in_the_dark_comes_with_the_light_and_not_after_the_next_t
     assert slept_s > came_s + SLEEPS_S
 
 
+@pytest.mark.beside
 def test_nothing_passes_once_a_circuit_was_taken_down_by_hand(session: Session) -> None:
     near, far = (session.plan.rail_of(rank).port(rank, 0) for rank in (0, 1))
     here, there = session.netns_fds()
@@ -113,14 +114,15 @@ def test_nothing_passes_once_a_circuit_was_taken_down_by_hand(session: Session) 
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with sender, receiver:
         receiver.bind((address(far), 0))
-        receiver.settimeout(0.02)
         sender.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, near.interface.encode())
         sender.connect(receiver.getsockname())
         for _ in range(10):
             light(session, True)
+            receiver.settimeout(5)
             sender.send(b"lit")
             assert receiver.recv(10) == b"lit"
             light(session, False)
+            receiver.settimeout(0.02)
             sender.send(b"dark")
             with pytest.raises(TimeoutError):
                 receiver.recv(10)

@@ -14,9 +14,12 @@ from pathlib import Path
 import pytest
 from checkout import ROOT
 
-from commands import completion
+from commands import completion, run
 from commands.main import main
 from controllers.northbound.messages import read_request
+from experiments.rails.experiment import Rails
+from experiments.rails.settings import RailSettings
+from measure.live.calibration import default_calibration
 from measure.results.manifest import build_manifest
 from measure.results.results import Results
 from railyard.errors import ConfigError
@@ -60,6 +63,31 @@ def test_delays_under_the_floor_are_predicted_and_not_run(capsys: pytest.Capture
     assert row["reconfiguration_delay_ms"] == 0.01 and row["predicted_step_time_s"] > 0
     assert main(["run", *line]) == 2
     assert "under the floor" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "spared"),
+    [
+        ((), True),
+        (("--rate", "1/500"), False),
+        (("--wait-quiet", "5"), False),
+        (("--cluster", "here,10.0.0.2"), False),
+    ],
+)
+def test_a_scale_that_is_chosen_leaves_processors_to_a_load_that_stays(
+    words: tuple[str, ...], spared: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("measure.live.interference.steady_load", lambda: (0.5, "others are busy"))
+    monkeypatch.setattr("experiments.rails.experiment.this_machine", lambda: default_calibration(("bpf", "ovs")))
+    scales = []
+    monkeypatch.setattr(run, "_measure", lambda experiment, *_: scales.append(experiment.scale) or 0)
+    assert main(["run", "rails", "--workload", "smoke", *words]) == 0
+    assert (capsys.readouterr().err == "others are busy\n") == spared
+    ((scale,), alone) = scales, Rails(RailSettings(workload="smoke")).scale
+    assert scale.rate == (
+        0.002 if "--rate" in words else pytest.approx(alone.rate / 2, rel=0.02) if spared else alone.rate
+    )
 
 
 def test_an_empty_file_key_means_rails(tmp_path: Path) -> None:

@@ -144,6 +144,7 @@ def test_what_others_took_comes_before_what_failed_with_it() -> None:
     assert [str(line) for line in verdict_lines(rows, lambda row: row["mode"])][1:] == [
         "  b: other processes kept 1.00 of 2 processors busy",
         "  a: timers were late (and 1 more point)",
+        "Run it again when the machine has less to do, or let each point wait for that: --wait-quiet 600.",
     ]
 
 

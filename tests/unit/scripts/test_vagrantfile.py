@@ -24,18 +24,19 @@ load ARGV[0]
 """Prints what a Vagrantfile asks of Vagrant, one call a line."""
 
 
-def environment(machines: str | None) -> dict[str, str]:
-    others = {name: value for name, value in os.environ.items() if name != "MACHINES"}
+def environment(machines: str | None, **variables: str) -> dict[str, str]:
+    own = {"MACHINES", "CPUS", "MEMORY", "BOX"}
+    others = {name: value for name, value in os.environ.items() if name not in own} | variables
     return others if machines is None else {**others, "MACHINES": machines}
 
 
-def recorded(folder: Path, machines: str | None) -> subprocess.CompletedProcess[str]:
+def recorded(folder: Path, machines: str | None, **variables: str) -> subprocess.CompletedProcess[str]:
     """The calls of a copy of the Vagrantfile in ``folder``."""
     if not shutil.which("ruby"):
         pytest.skip("ruby is not installed")
     shutil.copy(VAGRANTFILE, folder)
     command = ["ruby", "-e", RECORDER, str(folder / "Vagrantfile")]
-    return subprocess.run(command, env=environment(machines), capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, env=environment(machines, **variables), capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.parametrize("machines", [None, "1", "3"])
@@ -60,6 +61,12 @@ def test_one_machine_is_what_it_is_without_the_variable(tmp_path: Path) -> None:
     assert '[:hostname=, "railyard", {}]' in one.stdout
     assert ":define" not in one.stdout and ":network" not in one.stdout
     assert not (tmp_path / ".vagrant").exists()
+
+
+def test_box_processors_and_memory_of_each_provider_are_chosen_by_variables(tmp_path: Path) -> None:
+    lines = recorded(tmp_path, None, BOX="own/box", CPUS="2", MEMORY="3072").stdout.splitlines()
+    for call in '[:box=, "own/box", {}]', "[:cpus=, 2, {}]", "[:memory=, 3072, {}]":
+        assert lines.count(call) == 2, call
 
 
 def test_each_of_several_machines_has_a_name_and_an_address_of_its_own(tmp_path: Path) -> None:
@@ -92,3 +99,9 @@ def test_another_number_of_machines_is_refused(tmp_path: Path, machines: str) ->
     found = recorded(tmp_path, machines)
     assert (found.returncode, found.stdout) == (1, "")
     assert found.stderr == f'MACHINES must be a whole number from 1 to 8, not "{machines}"\n'
+
+
+def test_memory_with_a_unit_is_refused(tmp_path: Path) -> None:
+    refused = recorded(tmp_path, None, MEMORY="6G")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr == 'MEMORY must be a whole number from 1024 to 1048576, not "6G"\n'

@@ -15,6 +15,7 @@ import platform
 import resource
 import struct
 import sys
+import threading
 from array import array
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,7 @@ _NO_PREALLOCATION, _MAPPABLE = 1 << 0, 1 << 10
 _SCHED_CLS = 3
 _LOG_BYTES = 1 << 18
 _libc = ctypes.CDLL(None, use_errno=True)
+_fence = threading.Lock()
 
 
 def _call(command: int, attributes: bytes, what: str) -> int:
@@ -296,6 +298,7 @@ class BpfForwarder:
         one.bank ^= 1
         start = 2 * (one.bank * self._slots + one.first)
         self._maps[Map.RULES].words[start : start + len(one.words)] = one.words
+        _finish_writes()
         self._maps[Map.BANKS].words[one.number] = one.bank * self._slots
         used = {number for number, _ in one.tables.values()}
         one.unused = {table: to for table, to in old.values() if table not in used}
@@ -364,6 +367,16 @@ class BpfForwarder:
     def close(self) -> None:
         """Close maps and program; what is attached goes on with its last rules and ends with its interfaces."""
         self._undo.close()
+
+
+def _finish_writes() -> None:
+    """Let every processor see what was written before this call ahead of what is written after it.
+
+    x86 does so by itself. Arm keeps that order from the release of a lock to the next acquisition.
+    """
+    for _ in range(2):
+        with _fence:
+            pass
 
 
 def _word(switch: _Switch, rule: Rule) -> int:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measure.live.interference import OtherLoad, OtherProcesses, wait_for_quiet
+from measure.live.interference import OtherLoad, OtherProcesses, steady_load, wait_for_quiet
 from measure.live.processor import Load, Processor
 from measure.metrics.checks import Limits
 
@@ -217,3 +217,30 @@ def test_a_run_waits_for_a_quiet_machine_no_longer_than_it_may(monkeypatch: pyte
     monkeypatch.setattr(Processor, "read", lambda self, seconds: Load(0.5, 2, 0.0, 0.09, None, None))
     said = wait_for_quiet(1, Limits())
     assert said is not None and ": other guests of the hardware took 9.0% of the processors;" in said
+
+
+@pytest.mark.parametrize(
+    ("shares", "cores", "share", "says"),
+    [
+        ([0.05, 0.9], 2, 0.0, ""),
+        ([0.9, 0.09], 2, 0.0, ""),
+        (
+            [0.6, 0.5],
+            2,
+            0.5,
+            "1.00 of 2 processors busy (sh 1.00); the scale leaves 1.00 to them (--wait-quiet SECONDS ",
+        ),
+        ([0.95, 0.98], 2, 0.5, "1.90 of 2 processors busy (sh 1.90); the scale leaves 1.00 to them"),
+        ([0.95, 0.98], 4, 0.75, "3.80 of 4 processors busy (sh 3.80); the scale leaves 3.00 to them"),
+    ],
+)
+def test_a_load_that_stays_is_left_its_processors_but_for_one(
+    shares: list[float], cores: int, share: float, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings = iter(shares)
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr(OtherProcesses, "read", lambda self: OtherLoad(one := next(readings), (("sh", one),)))
+    found = steady_load()
+    assert found[0] == share and found[1].startswith(f"other processes kept {says}" if says else "")
+    assert bool(found[1]) == bool(says)

@@ -54,6 +54,15 @@ def test_nobody_is_named_where_others_did_no_harm_and_by_samples_that_name_nobod
     assert (check.says, check.largest) == ("other processes kept 0.80 of 2 processors busy, more than 0.2", ())
 
 
+def test_a_scale_that_leaves_processors_to_others_allows_them_so_much_more() -> None:
+    begun = Event(0.0, "run", "begun", None, {"spared_cores": 1.0})
+    _, check = interference_checks([begun, *events((1.0, 0.55, {"sh": 0.55}))], Limits())
+    assert (check.ok, check.limit) == (True, 1.2)
+    assert check.says.endswith("1.10 of 2 processors busy, at most 1.2 (1.00 are left to them by the scale)")
+    _, check = interference_checks([begun, *events((1.0, 0.65, {"sh": 0.65}))], Limits())
+    assert not check.ok and check.says.endswith("(sh 1.30), more than 1.2 (1.00 are left to them by the scale)")
+
+
 def test_of_several_machines_those_of_the_worst_are_named() -> None:
     both = [*with_machine(events((1.0, 0.2, {"tar": 0.2})), "m0"), *with_machine(events((1.0, 0.5, {"dd": 0.5})), "m1")]
     _, check = interference_checks(both, Limits())
