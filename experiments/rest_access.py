@@ -8,7 +8,7 @@ import shlex
 import socket
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,21 +51,14 @@ def reserved_address(settings: PacketSettings) -> Iterator[socket.socket | None]
 
     Refuses an address and a token file that cannot be used, before anything is up.
     """
-    _check_token_file(settings)
-    if settings.rest is None:
-        yield None
-        return
-    with reserve(settings.rest) as held:
-        yield held
-
-
-def _check_token_file(settings: PacketSettings) -> None:
     if settings.rest_token_file is not None:
         if settings.rest is None:
             raise ConfigError(
                 "is used by the REST interface only; give its address too, as --rest or key rest", key=_KEY
             )
         read_token(Path(settings.rest_token_file))
+    with nullcontext() if settings.rest is None else reserve(settings.rest) as held:
+        yield held
 
 
 def rest_access(settings: PacketSettings, held: socket.socket | None, folder: Path) -> RestAccess | None:

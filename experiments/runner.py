@@ -226,12 +226,6 @@ class Runner:
             self.progress.say(str(self._rest_line))
         return session
 
-    @property
-    def fabric_name(self) -> str:
-        """The name of the fabric that is up, which is the key of its plan in the manifest."""
-        assert self._fabric is not None
-        return self._fabric.name
-
     def take_down(self) -> None:
         if self._session is not None:
             session, self._session, self._fabric, self._acted_on = self._session, None, None, False

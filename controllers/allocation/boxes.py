@@ -80,11 +80,10 @@ def _origins(torus: Torus, extents: Extents, wrap: bool, whole: bool) -> Iterato
         yield x, y, z
 
 
-def largest_box(torus: Torus, free: int, *, wrap: bool = True, whole_servers: bool = True) -> int:
+def largest_box(torus: Torus, free: int, *, wrap: bool = True) -> int:
     """Chips of the largest contiguous slice among the chips ``free``; 0 if no chip is free."""
     most = min(free.bit_count(), prod(torus.shape))
     for chips in range(most, 0, -1):
-        found = boxes(torus, chips, wrap=wrap, whole_servers=whole_servers)
-        if any(box.mask & free == box.mask for box in found):
+        if any(box.mask & free == box.mask for box in boxes(torus, chips, wrap=wrap)):
             return chips
     return 0

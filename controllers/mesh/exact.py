@@ -16,16 +16,13 @@ from controllers.mesh.light_paths import (
     GateStep,
     Infeasible,
     Pair,
-    Paths,
     Routed,
     check,
-    fixed_steps,
     hops,
     laid,
     ordered_pairs,
 )
 from controllers.mesh.negotiation import fewest_gates, gates_to
-from railyard.errors import CircuitError
 from topos.mesh import Mesh, leaving_end
 
 WORKERS = 2
@@ -39,52 +36,39 @@ def route_exact(
     mesh: Mesh,
     pairs: Iterable[Pair],
     *,
-    fixed: Paths | None = None,
     hint: Routed | None = None,
     most: int | None = None,
-    seed: int = 0,
     time_s: float = 60.0,
 ) -> Routed | Infeasible | None:
     """Lay the circuits with the fewest gates crossed in all (``proved``), or prove that it is impossible.
 
     After ``time_s`` seconds: the best found so far, without proof, else None. ``hint`` is a known way to lay them (from
     ``route``): routes that cross more gates are not considered, and the hint is the answer if nothing better is found.
-    ``fixed``, ``most`` and errors are as in ``route``; ``CircuitError`` also for a hint that does not lay the circuits.
+    ``most`` and errors are as in ``route``; ``CircuitError`` also for a hint that does not lay the circuits.
     """
-    kept = fixed_steps(mesh, fixed)
-    asked = ordered_pairs(mesh, [*pairs, *kept])
-    new = [pair for pair in asked if pair not in kept]
+    asked = ordered_pairs(mesh, pairs)
     if hint is not None:
-        _check_hint(mesh, hint, asked, kept)
+        check(mesh, hint, asked)
     if dead_end(mesh, asked):
-        return Infeasible(tuple(new), tuple(sorted(kept)))
-    known = None if hint is None else sum(len(hint.paths[pair]) for pair in new)
-    if hint is not None and known == sum(fewest_gates(mesh, pair) for pair in new):
+        return Infeasible(asked)
+    known = None if hint is None else hint.gates
+    if hint is not None and known == sum(fewest_gates(mesh, pair) for pair in asked):
         return replace(hint, proved=True)
-    program = _Program(mesh, new, kept, known)
+    program = _Program(mesh, asked, known)
     if most is not None:
         program.shorten(most)
-    status = program.solve(time_s, seed, hint)
+    status = program.solve(time_s, hint)
     if status == "INFEASIBLE":
-        return Infeasible(tuple(new), tuple(sorted(kept)))
+        return Infeasible(asked)
     if status not in ("OPTIMAL", "FEASIBLE"):
         return hint
-    return laid(mesh, {**program.steps(), **kept}, proved=status == "OPTIMAL")
-
-
-def _check_hint(mesh: Mesh, hint: Routed, pairs: Iterable[Pair], kept: Mapping[Pair, Sequence[GateStep]]) -> None:
-    check(mesh, hint, pairs)
-    for pair, steps in kept.items():
-        if hint.paths[pair] != tuple(end >> 2 for end, _ in steps):
-            raise CircuitError(f"the hint lays circuit {pair[0]}-{pair[1]} on another path than its fixed one")
+    return laid(mesh, program.steps(), proved=status == "OPTIMAL")
 
 
 class _Program:
     """The model and its variables; ``most``: the gates that all paths together may cross, if limited."""
 
-    def __init__(
-        self, mesh: Mesh, pairs: Sequence[Pair], kept: Mapping[Pair, Sequence[GateStep]], most: int | None
-    ) -> None:
+    def __init__(self, mesh: Mesh, pairs: Sequence[Pair], most: int | None) -> None:
         # The import takes 0.3 to 0.7 s the first time, so it is made only where a proof is needed.
         from ortools.sat.python import cp_model
 
@@ -95,7 +79,6 @@ class _Program:
         self.cross = [self.model.new_bool_var("") for _ in mesh.gates]
         slack = len(mesh.facing) if most is None else most - sum(fewest_gates(mesh, pair) for pair in pairs)
         self.goes: list[dict[Passage, Any]] = [self._variables(pair, slack) for pair in pairs]
-        self._fix(kept)
         for number, pair in enumerate(pairs):
             self._connect_paths(number, pair)
         self._share()
@@ -121,16 +104,6 @@ class _Program:
             (x, y): self.model.new_bool_var("") for x, y in passages if min(shortest(x, y), shortest(y, x)) <= longest
         }
 
-    def _fix(self, kept: Mapping[Pair, Sequence[GateStep]]) -> None:
-        """Constrain the gates of circuits that stay to their states, and their ends to no other circuit."""
-        for steps in kept.values():
-            for end, crossed in steps:
-                self.model.add(self.cross[end >> 2] == crossed)
-                for taken in (end, leaving_end(end, crossed)):
-                    for passages in self.goes:
-                        for through in [p for p in passages if taken in p]:
-                            self.model.add(passages[through] == 0)
-
     def _connect_paths(self, number: int, pair: Pair) -> None:
         """Continue each path over its waveguides, from its one port to the other and through no other port."""
         at = _users([self.goes[number]])
@@ -154,14 +127,14 @@ class _Program:
         for passages in self.goes:
             self.model.add(sum(passages.values()) <= most)
 
-    def solve(self, time_s: float, seed: int, hint: Routed | None) -> str:
+    def solve(self, time_s: float, hint: Routed | None) -> str:
         """Solve the model within ``time_s`` seconds; the status of the solver (``OPTIMAL``, ``INFEASIBLE``, ...)."""
         if hint is not None:
             self._hint(hint)
         self.solver: Any = self.cp_model.CpSolver()
         self.solver.parameters.max_time_in_seconds = max(time_s, 0.001)
         self.solver.parameters.num_workers = WORKERS
-        self.solver.parameters.random_seed = seed
+        self.solver.parameters.random_seed = 0
         self.solver.parameters.catch_sigint_signal = False  # Ctrl-C is Python's
         return str(self.solver.status_name(self.solver.solve(self.model)))
 

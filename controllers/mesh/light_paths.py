@@ -47,10 +47,9 @@ class Routed:
 
 @dataclass(frozen=True)
 class Infeasible:
-    """Proof that no configuration of the mesh carries ``pairs``, with the circuits ``fixed`` staying as they are."""
+    """Proof that no configuration of the mesh carries ``pairs``."""
 
     pairs: tuple[Pair, ...]
-    fixed: tuple[Pair, ...] = ()
 
 
 def ordered_pairs(mesh: Mesh, pairs: Iterable[Pair]) -> tuple[Pair, ...]:

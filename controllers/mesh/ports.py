@@ -48,8 +48,8 @@ class Choice:
     how: str
 
 
-def choose_ports(mesh: Mesh, n: int, *, seed: int = 0, time_s: float = SEARCH_S) -> tuple[int, ...]:
-    return choose(mesh, n, seed=seed, time_s=time_s).ports
+def choose_ports(mesh: Mesh, n: int) -> tuple[int, ...]:
+    return choose(mesh, n).ports
 
 
 @lru_cache(maxsize=64)

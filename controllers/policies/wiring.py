@@ -115,7 +115,7 @@ def rails_of_group(plan: FabricPlan, group: Group) -> list[int]:
     return sorted({plan.rail_index(rank) for rank in group.members})
 
 
-def arcs_of(groups: Iterable[Group], low: int = 0, high: int = 1) -> dict[str, tuple[Hop, ...]]:
+def arcs_of(groups: Iterable[Group]) -> dict[str, tuple[Hop, ...]]:
     """The paths of each EP group on the ring of the DP group of its stage that has all its members, by group name.
 
     EP groups without such a DP group are left out. ``ConfigError`` for a group whose members are not neighbours on the
@@ -127,7 +127,7 @@ def arcs_of(groups: Iterable[Group], low: int = 0, high: int = 1) -> dict[str, t
         ring = _ring_below(group, groups) if group.dimension == "ep" else None
         if ring is None:
             continue
-        arc = _arc(group_paths(ring, low, high), ring.members, group.members)
+        arc = _arc(group_paths(ring), ring.members, group.members)
         if arc is None:
             raise ConfigError(
                 f"the members of group {group.name} ({_listed(group.members)}) must be neighbours, in this order, on "

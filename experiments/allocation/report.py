@@ -12,10 +12,6 @@ from measure.results.estimates import estimate_of
 from measure.results.row import Row
 
 
-def _system(row: Row) -> str:
-    return SYSTEMS[row["system"]]
-
-
 def _paper_share(row: Row) -> str | None:
     share = row["paper_failed_share"]
     return None if share is None else f"~{share:.0%}" if share else "0%"
@@ -48,7 +44,7 @@ def _paper_ratio(row: Row) -> str | None:
     return None if ratio is None else f"about {ratio:g}x" if ratio > 1 else "1x"
 
 
-_SYSTEM = Column("system", _system, left=True)
+_SYSTEM = Column("system", lambda row: SYSTEMS[row["system"]], left=True)
 _PROTOCOL = (Column("protocol", "protocol", left=True), Column("chips", "asked", left=True))
 _TABLES: dict[str, tuple[str, tuple[Column, ...]]] = {
     "fragmentation": (

@@ -26,8 +26,8 @@ _MODES: Mapping[str, Look] = {**looks.MODES} | {
 
 
 def _plot(x: str, y: str | Callable[[Row], Any], names: tuple[str, str], **more: Any) -> Plot:
-    given: dict[str, Any] = {"series": "mode", "looks": _MODES, "joined": True, "same": ("job",), "height": 2.4} | more
-    return Plot(x, y, names, lambda rows: str(rows[0]["job"]), **given)
+    given: dict[str, Any] = {"series": "mode", "looks": _MODES, "joined": True, "same": ("job",), "height": 2.4}
+    return Plot(x, y, names, **given | {"title": lambda rows: str(rows[0]["job"])} | more)
 
 
 def _authors() -> Any:
@@ -49,22 +49,16 @@ _PLOTS: Mapping[str, Plot] = {
     ),
     "experts": _plot(
         "ep", "step_s", ("degree of expert parallelism", "step (s)"), same=("job", "placement"), x_scale="log2",
-        ticks="{:g}".format,
+        ticks="{:g}".format, title=lambda rows: f"{rows[0]['job']}, experts {rows[0]['placement']}",
     ),
     "recovery": _plot("recovery_s", "exposed_s", ("link recovery (s)", "growth of a step (s)"), ticks="{:g}".format),
 }  # fmt: skip
-
-
-def _placed_title(rows: Rows) -> str:
-    return f"{rows[0]['job']}, experts {rows[0]['placement']}"
 
 
 def drawn(rows: Rows) -> Iterator[Drawn]:
     own = {study: [row for row in rows if row["study"] == study] for study in dict.fromkeys(r["study"] for r in rows)}
     for study, plot in _PLOTS.items():
         if study in own:
-            if study == "experts":
-                plot = replace(plot, title=_placed_title)
             shown = own[study]
             if plot.x_scale == "delays":
                 jobs = {row["job"] for row in shown if row["delay_ms"] > 0}
@@ -72,12 +66,12 @@ def drawn(rows: Rows) -> Iterator[Drawn]:
             yield Drawn(study, figure_of(plot, shown), shown)
     if "cost" in own:
         plots = [
-            _plot("gpus", quantity, ("GPUs", f"{words} over photonic rails"), same=(), x_scale="log2",
+            _plot("gpus", quantity, ("GPUs", f"{words} over photonic rails"), title="", same=(), x_scale="log2",
                   y_scale="zero", ticks="{:g}".format, series=lambda row: "", looks={"": Look(words, GREY, "o")})
             for quantity, words in (("cost_ratio", "cost"), ("power_ratio", "power"))
         ]  # fmt: skip
         shown = [row for row in own["cost"] if row["mode"] == "electrical"]
-        yield Drawn("cost", figure_of([replace(plot, title="") for plot in plots], shown), shown)
+        yield Drawn("cost", figure_of(plots, shown), shown)
     if "scale" in own:
         electrical = {row["job"]: row["step_s"] for row in own["scale"] if row["mode"] == "electrical"}
         shown = [row for row in own["scale"] if row["mode"] != "electrical"]
@@ -85,12 +79,13 @@ def drawn(rows: Rows) -> Iterator[Drawn]:
             "gpus",
             lambda row: (row["step_s"] / electrical[row["job"]] - 1) * 100,
             ("GPUs", "step over packet switches (%)"),
+            title="the same batch on more GPUs",
             same=(),
             x_scale="log2",
             y_scale="zero",
             ticks=lambda gpus: f"{gpus / 1024:g}K",
         )
-        yield Drawn("scale", figure_of(replace(plot, title="the same batch on more GPUs"), shown), shown)
+        yield Drawn("scale", figure_of(plot, shown), shown)
     if "technologies" in own:
         over = {row["job"]: row["step_s"] for row in own["technologies"] if not row["technology"]}
         shown = [row for row in own["technologies"] if row["technology"] and row["step_s"] < 2 * over[row["job"]]]

@@ -90,12 +90,12 @@ class _Rows:
     height: float = 0.0
 
 
-def gantt(point: Point, events: Sequence[Event], step: int | None = None) -> Figure | None:
-    """The Gantt chart of ``step`` (default: the last complete one).
+def gantt(point: Point, events: Sequence[Event]) -> Figure | None:
+    """The Gantt chart of the last complete step.
 
     If no step was finished, the unfinished last one is drawn; None if there are no agent events.
     """
-    of_step = shown_step(events, step)
+    of_step = shown_step(events)
     if of_step is None:
         return None
     step, (start, end), finished = of_step
@@ -124,17 +124,18 @@ def gantt(point: Point, events: Sequence[Event], step: int | None = None) -> Fig
     return figure
 
 
-def shown_step(events: Sequence[Event], step: int | None = None) -> tuple[int, Interval, bool] | None:
-    """``step`` (default: the last complete one, else the last), its time (wall clock), and whether it was finished.
+def shown_step(events: Sequence[Event]) -> tuple[int, Interval, bool] | None:
+    """The last complete step, else the last one, its time (wall clock), and whether it was finished.
 
     None if there are no agent events.
     """
     steps, shown = Steps.read(events), _of_steps(events)
     if not shown:
         return None
-    step = (steps.complete[-1] if steps.complete else max(e["step"] for e in shown)) if step is None else step
-    if step in steps.complete:
+    if steps.complete:
+        step = steps.complete[-1]
         return step, steps.job(step), True
+    step = max(e["step"] for e in shown)
     mine = [e for e in shown if e["step"] == step]
     return step, (min(e.t for e in mine), max(e.end or e.t for e in mine)), False
 

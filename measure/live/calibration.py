@@ -232,7 +232,7 @@ class Calibration:
         )
 
     def beside(self, share: float) -> Calibration:
-        """What is left where others keep this ``share`` (0..1) of the processors busy: so much less traffic."""
+        """The calibration with less traffic by ``share`` (0..1): the part of the processors that others keep busy."""
         left = {
             name: replace(capacity, aggregate_mbps=capacity.aggregate_mbps * (1 - share))
             for name, capacity in self.datapaths.items()

@@ -188,13 +188,13 @@ def steady_load(limits: Limits | None = None) -> tuple[float, str]:
     return share, f"{says}; the scale leaves {share * cores:.2f} to them (--wait-quiet SECONDS waits instead)"
 
 
-def wait_for_quiet(longest_s: float, limits: Limits | None = None) -> str | None:
+def wait_for_quiet(longest_s: float) -> str | None:
     """Wait until others have left the processors alone for a second, for at most ``longest_s`` seconds (0: not at all).
 
     What counts are the limits of the verdict. Returns a sentence for the progress of a run, or None if the machine was
     quiet from the start.
     """
-    limits = limits or Limits()
+    limits = Limits()
     if longest_s <= 0:
         return None
     processor, others, cores = Processor(), OtherProcesses(os.getpid()), os.cpu_count() or 1

@@ -339,9 +339,7 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms"
 
 
-def stretch_verdict(
-    events: Sequence[Event], plan: FabricPlan, packets: int, misdelivered: int | None, limits: Limits | None = None
-) -> Verdict:
+def stretch_verdict(events: Sequence[Event], plan: FabricPlan, packets: int, misdelivered: int | None) -> Verdict:
     """Verdict on a stretch of time in which programs of a user sent ``packets`` packets; ``events`` are of that time.
 
     ``misdelivered`` of them came to a wrong host (None: the kernel does not count them).
@@ -349,7 +347,7 @@ def stretch_verdict(
     How fast those programs were to be is not known, so neither rate nor model is judged: only whether the machine kept
     up, what was lost beside circuits, and whether all that was to be sampled on ``plan`` was.
     """
-    limits = limits or Limits()
+    limits = Limits()
     sender = not_judged(
         "link rate", limits.line_rate_share, "of line rate", "the user's programs chose how fast to send"
     )
@@ -375,13 +373,13 @@ def _wrong_host(misdelivered: int | None) -> Check:
     return Check(name, misdelivered, 0, unit, not misdelivered, f"{misdelivered} packets came to a wrong host")
 
 
-def iperf_verdict(share: float, events: Sequence[Event], plan: FabricPlan, limits: Limits | None = None) -> Verdict:
+def iperf_verdict(share: float, events: Sequence[Event], plan: FabricPlan) -> Verdict:
     """Verdict on an iperf3 result: ``share`` is what it reached of the line rate, ``events`` are of the time it took.
 
     Faithful if it reached enough, neither the processors nor what forwards packets was saturated, and nothing that was
     to be sampled on ``plan`` is missing.
     """
-    limits = limits or Limits()
+    limits = Limits()
     limit = limits.line_rate_share
     says = f"iperf3 reached {share:.1%} of the line rate, {'at least' if share >= limit else 'under'} {limit:.0%}"
     rate = Check("link rate", share, limit, "of line rate", share >= limit, says)

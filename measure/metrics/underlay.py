@@ -100,12 +100,12 @@ def refusals(needs: UnderlayNeeds, found: Underlay, limits: Limits | None = None
     return says
 
 
-def shared_refusals(found: Sequence[tuple[UnderlayNeeds, Underlay]], limits: Limits | None = None) -> list[str]:
+def shared_refusals(found: Sequence[tuple[UnderlayNeeds, Underlay]]) -> list[str]:
     """Sentences about machines whose links to several others ask for more together than their network carries.
 
     A machine has one way into the network: what its pairs use of it, each by its own rate, adds up.
     """
-    limits = limits or Limits()
+    limits = Limits()
     shares: dict[str, list[float]] = defaultdict(list)
     for needs, under in found:
         for machine in (needs.a, needs.b):

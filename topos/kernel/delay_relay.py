@@ -46,8 +46,8 @@ _EARLY_NS = 30_000
 class DelayRelay(Child):
     """The relay process; ``passages`` is ``topos.kernel.link_delays.Passage.for_relay`` of each way that it holds."""
 
-    def __init__(self, netns_fd: int, passages: list[dict[str, Any]], seed: int = 1) -> None:
-        settings = {"netns_fd": netns_fd, "passages": passages, "seed": seed}
+    def __init__(self, netns_fd: int, passages: list[dict[str, Any]]) -> None:
+        settings = {"netns_fd": netns_fd, "passages": passages}
         super().__init__("topos.kernel.delay_relay", settings, [netns_fd], "the relay of delayed links",
                          patience_s=_PATIENCE_S)  # fmt: skip
 
@@ -87,7 +87,7 @@ class _Relay:
         for opened in sockets.values():
             opened.setblocking(False)
         os.close(fd)
-        uniform = random.Random(settings["seed"]).uniform
+        uniform = random.Random(1).uniform
         self._lines = [Line(*_of_line(p), uniform) for p in passages]
         self._holding = Holding(self._lines)
         self._into = {sockets[p["enters"]].fileno(): (n, sockets[p["enters"]]) for n, p in enumerate(passages)}

@@ -392,10 +392,6 @@ class Emulation(Mininet):  # type: ignore[misc]
         if self.live.has_failed(host_name):
             self.live.restore(host_name)
 
-    def link_named(self, name: str) -> RecordedLink:
-        """The link of an interface (``g0-r1``), of a port (``rail0:3``), or between two nodes that have only one."""
-        return self.live.link(name)
-
     def set_link(
         self,
         a: str,

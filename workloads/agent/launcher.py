@@ -119,8 +119,6 @@ _GRACE_S = 0.3
 """Time to wait, after the first failure, for the message of the rank that caused it."""
 READY_S = 60.0
 """Longest time until every agent listens and has checked in, in seconds."""
-Progress = Callable[[int, int], None]
-"""Called as (rank, number of steps it has done)."""
 
 
 class AgentStarter(Protocol):
@@ -359,7 +357,6 @@ class AgentTeam:
         self.failures: list[Failure] = []
         """Failures in the order in which they were reported; the death of a killed agent is one too."""
         self._hang_watch = HangWatch()
-        self._on_progress: Progress | None = None
         self._stopping = False
 
     def update(self, message: dict[str, Any]) -> None:
@@ -375,8 +372,6 @@ class AgentTeam:
             self.ready.add(rank)
         if "step" in news:
             self.steps[rank] = news["step"] + 1
-            if self._on_progress is not None:
-                self._on_progress(rank, self.steps[rank])
         if "state" in news:
             self.checksums[rank][news["state"]] = news["checksum"]
         if "checkpoint" in news:
@@ -413,9 +408,8 @@ class AgentTeam:
         """Have all agents, which outlive their controller, go on with the one that was started in its place."""
         self._launcher.send({"team": self._number, "say": {"resume": True}})
 
-    def wait_done(self, timeout: float, on_progress: Progress | None = None) -> None:
+    def wait_done(self, timeout: float) -> None:
         """Wait until every agent has done all steps; ``AgentError`` with the last message of an agent that died."""
-        self._on_progress = on_progress
         self._wait(self.finished, timeout, "finish its program")
 
     def _wait(self, arrived: set[int], timeout: float, aim: str) -> None:

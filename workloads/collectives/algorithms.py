@@ -61,26 +61,22 @@ def pairwise_all_to_all(n: int) -> Schedule:
     return _all_to_all("pairwise", n, transfers, one_port=True)
 
 
-def straight_all_to_all(n: int, pieces: int = 1, weights: Sequence[Sequence[int]] | None = None) -> Schedule:
-    """The all-to-all in one round, in which no transfer waits for another and ``pieces`` chunks make a pair's data.
+def straight_all_to_all(n: int, weights: Sequence[Sequence[int]] | None = None) -> Schedule:
+    """The all-to-all in one round, in which no transfer waits for another.
 
-    For circuits that come in slots (``controllers.circuits.rotation``): a transfer may go as soon as its circuit is up,
-    and with several pieces a slot that ends need not wait for all of a pair's data. Each position sends to the next
-    position first. ``weights[i][j]``: amount of that data relative to other pairs, divided equally among the pieces;
-    pairs of weight 0 send nothing. Raises ``ConfigError`` for an invalid matrix, or without a piece.
+    For circuits that come in slots (``controllers.circuits.rotation``): a transfer may go as soon as its circuit is up.
+    Each position sends to the next position first. ``weights[i][j]``: amount of data of that pair relative to other
+    pairs; pairs of weight 0 send nothing. Raises ``ConfigError`` for an invalid matrix.
     """
-    if pieces < 1:
-        raise ConfigError(f"must be at least 1, not {pieces}", key="pieces")
-    sizes = _chunk_weights(n, pieces, weights)
+    sizes = _chunk_weights(n, 1, weights)
     transfers = [
-        Transfer(0, src, dst, chunk, "copy")
+        Transfer(0, src, chunk % n, chunk, "copy")
         for offset in range(1, n)
         for src in range(n)
-        for dst in ((src + offset) % n,)
-        for chunk in range((src * n + dst) * pieces, (src * n + dst + 1) * pieces)
+        for chunk in (src * n + (src + offset) % n,)
         if not sizes or sizes[chunk]
     ]
-    return _all_to_all("straight", n, transfers, pieces=pieces, weights=sizes)
+    return _all_to_all("straight", n, transfers, weights=sizes)
 
 
 def bidirectional_direct_all_to_all(n: int) -> Schedule:

@@ -22,7 +22,6 @@ from workloads.schedule import Schedule, Transfer
 
 COLLS = {kind: coll for coll, kind in KINDS.items()}
 """The ``coll`` of every kind, as MSCCL's runtime spells it."""
-PROTOCOLS = ("Simple", "LL", "LL128")
 _CHANNELS = 32
 _MOST_CHUNKS = 71
 
@@ -180,17 +179,15 @@ class _Gpu:
         return block, len(steps) - 1
 
 
-def write_msccl(schedule: Schedule, *, proto: str = "Simple") -> str:
-    """The MSCCL XML of ``schedule``; ``proto`` is NCCL's protocol: Simple, LL or LL128.
+def write_msccl(schedule: Schedule) -> str:
+    """The MSCCL XML of ``schedule``, for NCCL's protocol Simple.
 
     ``parse_msccl`` reads it back as a schedule with the same transfers; lanes, stragglers and the scale-up network have
     no place in the format. Where the schedule is ``one_port``, dependencies keep the rounds of a GPU apart.
 
     Raises ``VerifyError`` for a schedule that does not perform its collective, ``ConfigError`` for one that the format
-    cannot express and for an unknown ``proto``.
+    cannot express.
     """
-    if proto not in PROTOCOLS:
-        raise ConfigError(f"unknown protocol {proto!r}; known: {', '.join(PROTOCOLS)}", key="proto")
     verify(schedule)
     layout = _Layout(schedule)
     gpus = [_Gpu() for _ in range(schedule.n)]
@@ -216,7 +213,7 @@ def write_msccl(schedule: Schedule, *, proto: str = "Simple") -> str:
             used[port].append(gpus[run.dst].add((-1, run.src, run.channel), step, None, run.target, busy[port]))
         if schedule.one_port:
             busy.update(used)
-    return _xml(layout, gpus, proto)
+    return _xml(layout, gpus)
 
 
 def _keep_own(layout: _Layout, gpus: list[_Gpu]) -> None:
@@ -261,13 +258,13 @@ def _in_order(schedule: Schedule, local: list[Transfer]) -> list[Transfer]:
     return ordered
 
 
-def _xml(layout: _Layout, gpus: list[_Gpu], proto: str) -> str:
+def _xml(layout: _Layout, gpus: list[_Gpu]) -> str:
     made = layout.frame
     channels = [block[2] for gpu in gpus for block in gpu.blocks]
     root = {"root": made.root} if made.kind in ("broadcast", "reduce", "gather", "scatter") else {}
     algo: dict[str, str | int] = {
         "name": made.name if made.name.isprintable() else made.kind,
-        "proto": proto,
+        "proto": "Simple",
         "nchannels": 1 + max(channels, default=0),
         "nchunksperloop": layout.frame.chunks,
         "ngpus": made.n,

@@ -20,8 +20,6 @@ from railyard.scale import TCP_IP_HEADER_BYTES, goodput_share
 from topos.kernel.namespaces import HostEnd, connect
 from topos.plan import FabricPlan
 
-MOST_S = 3600.0
-"""Longest duration of background traffic, even if the run never stops it."""
 _END_S = 5.0
 _DRAIN_S = 2.0
 _CONNECT_S = 5.0
@@ -70,58 +68,41 @@ class Drip:
 class Background(Child):
     """Traffic of ``rate_mbps`` (as the port counts it, headers included) from ``source`` to ``target``.
 
-    It begins with ``start`` and ends with ``stop``, after ``most_s`` seconds, or with this process. Raises
-    ``ConfigError`` for an invalid rate, ``MachineError`` if the two ends cannot connect.
+    It begins with ``start`` and ends with ``stop``, or with this process. Raises ``ConfigError`` for an invalid rate,
+    ``MachineError`` if the two ends cannot connect.
 
     >>> with Background.on(plan, fds, rank=3, share=0.4) as traffic:   # doctest: +SKIP
     ...     run()
     ...     print(traffic.stop().mbps(plan.goodput_share))
     """
 
-    def __init__(
-        self, source: HostEnd, target: HostEnd, rate_mbps: float, mtu: int, most_s: float = MOST_S, overhead: int = 0
-    ) -> None:
+    def __init__(self, source: HostEnd, target: HostEnd, rate_mbps: float, mtu: int, overhead: int = 0) -> None:
         if not 0 < rate_mbps < float("inf"):
             raise ConfigError(f"must be a rate above 0 Mb/s, not {rate_mbps:g}", key="background")
-        if not 0 < most_s <= MOST_S:
-            raise ConfigError(f"must be above 0 and at most {MOST_S:g} s, not {most_s:g}", key="most_s")
         settings = {
             "source": asdict(source),
             "target": asdict(target),
             "bytes_per_s": rate_mbps * 1e6 / 8 * goodput_share(mtu, overhead),
             "frame_bytes": mtu - TCP_IP_HEADER_BYTES,
-            "most_s": most_s,
         }
         fds = {source.netns_fd, target.netns_fd}
         super().__init__("workloads.stragglers.background", settings, fds, "the background traffic")
 
     @staticmethod
-    def on(
-        plan: FabricPlan,
-        netns_fds: Mapping[int, int],
-        rank: int,
-        share: float,
-        *,
-        peer: int | None = None,
-        lane: int = 0,
-    ) -> Background:
-        """Traffic from ``rank`` that takes ``share`` of the rate of its rail port ``lane``.
+    def on(plan: FabricPlan, netns_fds: Mapping[int, int], rank: int, share: float) -> Background:
+        """Traffic from ``rank`` to the same rail of the next server, ``share`` of the rate of its first rail port.
 
-        ``netns_fds``: rank -> descriptor of its namespace. ``peer`` is the receiving rank (None: the same rail's port
-        of the next server). Raises ``ConfigError`` for a fabric of circuits (they lead to one peer at a time, and
-        belong to the collective), for ranks that share no rail and for a share outside (0, 1].
+        ``netns_fds``: rank -> descriptor of its namespace. Raises ``ConfigError`` for a fabric of circuits (they lead
+        to one peer at a time, and belong to the collective), for no such rank and for a share outside (0, 1].
         """
         if plan.fabric != "electrical":
             raise ConfigError(f"background traffic needs the electrical fabric, not {plan.fabric}", key="background")
         if not 0 < share <= 1:
             raise ConfigError(f"must be a share above 0 and at most 1, not {share:g}", key="background")
-        peer = (rank + plan.gpus_per_server) % plan.ranks if peer is None else peer
-        if not (0 <= rank < plan.ranks and 0 <= peer < plan.ranks and rank != peer):
-            raise ConfigError(f"needs two ranks from 0 to {plan.ranks - 1}, not {rank} and {peer}", key="background")
-        if (rank - peer) % plan.gpus_per_server or not 0 <= lane < plan.ports_per_gpu:
-            raise ConfigError(f"ranks {rank} and {peer} do not share port {lane} of a rail", key="background")
+        if not 0 <= rank < plan.ranks:
+            raise ConfigError(f"needs a rank from 0 to {plan.ranks - 1}, not {rank}", key="background")
         rail = plan.rail_of(rank)
-        ports = [rail.port(r, lane) for r in (rank, peer)]
+        ports = [rail.port(r, 0) for r in (rank, (rank + plan.gpus_per_server) % plan.ranks)]
         source, target = (HostEnd(netns_fds[port.rank], port.interface, port.ip) for port in ports)
         return Background(source, target, share * ports[0].rate_mbps, plan.mtu, overhead=plan.overhead)
 
@@ -147,7 +128,7 @@ def _run(sender: socket.socket, receiver: socket.socket, parent: Parent) -> Sent
     sent, received = 0, 0
     start = now = time.monotonic()
     drip = Drip(settings["bytes_per_s"], start, max(_MEMORY_S, 2 * frame / settings["bytes_per_s"]))
-    while now < start + settings["most_s"]:
+    while True:
         pause = max(_TICK_S, drip.wait_s(now, frame))
         arrived = parent.wait(pause, receiver)
         if parent.stopping:

@@ -34,10 +34,10 @@ def late_rank(arrivals: Sequence[float], least_s: float = 0.0) -> tuple[int, flo
 class Detector:
     """Predicts the straggler among ``n`` ranks from the arrivals of earlier steps.
 
-    Each step with a straggler is a vote; the last ``memory`` votes count. The prediction changes when another rank is
-    ``margin`` votes ahead of the predicted one, so a straggler that is always late is predicted after (memory + margin)
-    / 2 steps at most (5). A step whose last rank came at most ``least_s`` after the one before it (as by chance) is no
-    vote. Until there are votes the prediction is ``first``.
+    Each step with a straggler is a vote; the last ``MEMORY_STEPS`` votes count. The prediction changes when another
+    rank is ``MARGIN`` votes ahead of the predicted one, so a straggler that is always late is predicted after half
+    their sum in steps at most (5). A step whose last rank came at most ``least_s`` after the one before it (as by
+    chance) is no vote. Until there are votes the prediction is ``first``.
 
     >>> detector = Detector(4)
     >>> for _ in range(3):
@@ -46,25 +46,14 @@ class Detector:
     (1, 0.3)
     """
 
-    def __init__(
-        self,
-        n: int,
-        *,
-        first: int | None = None,
-        memory: int = MEMORY_STEPS,
-        margin: int = MARGIN,
-        least_s: float = 0.0,
-    ) -> None:
+    def __init__(self, n: int, *, first: int | None = None, least_s: float = 0.0) -> None:
         first = n - 1 if first is None else first
         if n < 2 or not 0 <= first < n:
             raise ConfigError(f"needs 2 ranks or more and one of them, not {n} and {first}", key="straggler")
-        if not 1 <= margin <= memory:
-            raise ConfigError(f"needs a margin from 1 to the memory of {memory} steps, not {margin}", key="margin")
         self._n = n
         self._predicted = first
-        self._margin = margin
         self._least_s = least_s
-        self._votes: deque[tuple[int, float]] = deque(maxlen=memory)
+        self._votes: deque[tuple[int, float]] = deque(maxlen=MEMORY_STEPS)
 
     def observe(self, arrivals: Sequence[float]) -> None:
         """Take in one step: when each rank arrived at the collective, in seconds from any start.
@@ -79,7 +68,7 @@ class Detector:
         self._votes.append(late)
         counts = Counter(rank for rank, _ in self._votes)
         challenger, most = max(counts.items(), key=lambda item: item[1])
-        if most - counts[self._predicted] >= min(self._margin, len(self._votes)):
+        if most - counts[self._predicted] >= min(MARGIN, len(self._votes)):
             self._predicted = challenger
 
     def predict(self) -> int:

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 
 from railyard.errors import ConfigError, nearest
 from railyard.reading import read_text
-from workloads.program import Communication, Compute, Dimension, Operation, Program
+from workloads.program import Communication, Compute, Operation, Program
 
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _MOST_FILE_BYTES = 1 << 20
@@ -346,21 +346,19 @@ _NUMBERS = {
 _PARSERS = {"persistent": _persistent, "lognormal": _log_normal, "replay": _replay, "two": _two}
 
 
-def inject(
-    program: Program, injection: Injection, rank: int, steps: int, seed: int, *, dimension: Dimension | None = None
-) -> Program:
+def inject(program: Program, injection: Injection, rank: int, steps: int, seed: int) -> Program:
     """Put stragglers into ``program``, with ``rank`` as the predicted one.
 
     Slow links and background traffic are not part of a program. A late rank gets ``Compute.late`` on the last Compute
     that its first communication waits for; where it waits for none, a Compute of 0 s is put before it. That
-    communication is the first of ``dimension``; None: the first that is not on the front-end network (barriers are).
+    communication is the first that is not on the front-end network (barriers are).
     Raises ``ConfigError`` where a late rank has no such communication, or a slow rank no compute.
     """
     delays = injection.delays(program.ranks, steps, rank, seed)
     operations = list(program.operations)
     for late, gaps in enumerate(delays):
         if any(gaps):
-            operations[late] = _delayed(program, late, gaps, dimension)
+            operations[late] = _delayed(program, late, gaps)
     if injection.compute_factor != 1:
         slow = injection.late_rank(program.ranks, rank)
         operations[slow] = _slowed(operations[slow], slow, injection.compute_factor)
@@ -374,12 +372,10 @@ def _slowed(operations: tuple[Operation, ...], rank: int, factor: float) -> tupl
     return tuple(replace(op, seconds=op.seconds * factor) if isinstance(op, Compute) else op for op in operations)
 
 
-def _delayed(
-    program: Program, rank: int, gaps: tuple[float, ...], dimension: Dimension | None
-) -> tuple[Operation, ...]:
+def _delayed(program: Program, rank: int, gaps: tuple[float, ...]) -> tuple[Operation, ...]:
     """The operations of a rank whose first relevant communication comes late."""
     operations = program.operations[rank]
-    first = _first_communication(program, rank, dimension)
+    first = _first_communication(program, rank)
     computes = [operations[dep] for dep in first.deps if isinstance(operations[dep], Compute)]
     if not computes:
         operations, place = _with_pause(operations, first), first.id
@@ -396,13 +392,13 @@ def _repeated(late: tuple[float, ...], steps: int) -> tuple[float, ...]:
     return tuple(late[step % len(late)] if late else 0.0 for step in range(steps))
 
 
-def _first_communication(program: Program, rank: int, dimension: Dimension | None) -> Communication:
+def _first_communication(program: Program, rank: int) -> Communication:
     for op in program.communications(rank):
-        group = program.groups[op.group]
-        if group.dimension == dimension if dimension else group.domain != "front-end":
+        if program.groups[op.group].domain != "front-end":
             return op
-    where = f"in dimension {dimension}" if dimension else "outside the front-end network"
-    raise ConfigError(f"rank {rank} does not communicate {where}, so no rank waits for it", key="inject")
+    raise ConfigError(
+        f"rank {rank} does not communicate outside the front-end network, so no rank waits for it", key="inject"
+    )
 
 
 def _with_pause(operations: tuple[Operation, ...], before: Communication) -> tuple[Operation, ...]:

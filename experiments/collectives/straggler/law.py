@@ -12,7 +12,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from railyard.errors import ConfigError
 from workloads.collectives.stragglar import eager_piece_count
 
 PAPER_ALGORITHMS = ("ring", "recursive-halving-doubling", "straggler-direct", "stragglar")
@@ -20,29 +19,14 @@ PAPER_ALGORITHMS = ("ring", "recursive-halving-doubling", "straggler-direct", "s
 EAGER = "stragglar-eager"
 LAW_ALGORITHMS = (*PAPER_ALGORITHMS, EAGER)
 """The algorithms with a closed form."""
-_ROUNDS = {5: 6, 6: 7, 7: 8, 9: 11, 10: 12, 11: 13, 12: 15, 14: 17, 18: 21, 20: 24, 24: 27}
-"""Rounds of the second phase if n is no power of two: even n as in StragglAR, odd n as in our extension."""
-
-
-def second_phase_rounds(n: int) -> int:
-    """Rounds of StragglAR after the straggler's arrival: n + L - 2 for powers of two, L = log2 n.
-
-    ``ConfigError`` for other n without a known number of rounds.
-    """
-    if n >= 2 and n & (n - 1) == 0:
-        return n + n.bit_length() - 3
-    if n in _ROUNDS:
-        return _ROUNDS[n]
-    raise ConfigError(f"no round count is known for n = {n}; count those of its schedule and give them", key="rounds")
 
 
 @dataclass(frozen=True)
 class StragglerLaw:
-    """Closed forms for all-reduces of ``bytes`` over ``n`` ranks whose ports carry ``bytes_per_s``.
+    """Closed forms for all-reduces of ``bytes`` over ``n`` ranks, 3 or more, whose ports carry ``bytes_per_s``.
 
-    ``alpha_s`` is the latency of a round, ``rounds`` the number of rounds of StragglAR's second phase (0:
-    ``second_phase_rounds``), ``round_s`` the cost of each round of StragglAR. All times are in seconds. ``ConfigError``
-    for fewer than 3 ranks (two must be left without the straggler) and for impossible sizes, rates or latencies.
+    ``alpha_s`` is the latency of a round, ``rounds`` the number of rounds of StragglAR's second phase (0: n + log2 n -
+    2, those of powers of two), ``round_s`` the cost of each round of StragglAR. All times are in seconds.
     """
 
     n: int
@@ -53,18 +37,8 @@ class StragglerLaw:
     round_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.n < 3:
-            raise ConfigError(f"a straggler needs at least 2 others, so 3 ranks, not {self.n}", key="n")
-        if self.bytes < 1:
-            raise ConfigError(f"must be at least 1 byte, not {self.bytes}", key="bytes")
-        if not (0 <= self.alpha_s < math.inf and 0 < self.bytes_per_s < math.inf):
-            raise ConfigError(
-                f"a latency of 0 or more and a rate above 0 are needed, not {self.alpha_s:g} s and "
-                f"{self.bytes_per_s:g} B/s",
-                key="alpha_s",
-            )
         if not self.rounds:
-            object.__setattr__(self, "rounds", second_phase_rounds(self.n))
+            object.__setattr__(self, "rounds", self.n + self.levels - 2)
 
     @property
     def wire_s(self) -> float:
@@ -83,9 +57,7 @@ class StragglerLaw:
 
     @property
     def halving_doubling_s(self) -> float:
-        """Time of recursive halving and doubling from the last arrival; ``ConfigError`` if n is no power of two."""
-        if self.n & (self.n - 1):
-            raise ConfigError(f"the closed form is for powers of two, not n = {self.n}", key="n")
+        """Time of recursive halving and doubling from the last arrival, for n that is a power of two."""
         return 2 * self.levels * self.alpha_s + 2 * (self.n - 1) / self.n * self.wire_s
 
     @property
@@ -144,7 +116,7 @@ class StragglerLaw:
         return algorithm in LAW_ALGORITHMS and not (halving and self.n & (self.n - 1))
 
     def after_arrival_s(self, algorithm: str, delay_s: float) -> float:
-        """Time from the straggler's arrival to the end; ``ConfigError`` for an algorithm without a closed form."""
+        """Time from the straggler's arrival to the end, for an algorithm that the law ``knows``."""
         if algorithm == "ring":
             return self.ring_s
         if algorithm == "recursive-halving-doubling":
@@ -153,9 +125,8 @@ class StragglerLaw:
             return max(0.0, self.direct_first_phase_s - delay_s) + self.direct_s
         if algorithm == "stragglar":
             return max(0.0, self.first_phase_s - delay_s) + self.second_phase_s
-        if algorithm == EAGER:
-            return self.eager_s(delay_s)
-        raise ConfigError(f"the law knows {', '.join(LAW_ALGORITHMS)}, not {algorithm}", key="algorithm")
+        assert algorithm == EAGER
+        return self.eager_s(delay_s)
 
     def eager_share(self, delay_s: float) -> float:
         """Share of the buffer whose first phase eager StragglAR has begun ``delay_s`` after all but one rank came.

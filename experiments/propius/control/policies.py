@@ -492,8 +492,8 @@ class IrsTiers(Irs):
     def order(self, client: Attributes, jobs: Sequence[OpenJob], plan: Any) -> Sequence[OpenJob]:
         ordered = super().order(client, jobs, plan)
         wanted = {number: (least, most) for number, least, most in plan["tier"].values()} if plan else {}
-        always = (client.speed_ms, client.speed_ms)
-        return [job for job in ordered if _within(client.speed_ms, wanted.get(job.number, always))]
+        limits = [wanted.get(job.number, (0.0, math.inf)) for job in ordered]
+        return [job for job, (least, most) in zip(ordered, limits, strict=True) if least <= client.speed_ms <= most]
 
     def _tier(self, job: OpenJob, speeds: list[float]) -> tuple[float, float] | None:
         size = len(speeds) // TIERS
@@ -516,10 +516,6 @@ class IrsTiers(Irs):
                     found.setdefault(owner, []).append(client.speed_ms)
             self._sorted = (clients, key, found)
         return self._sorted[2]
-
-
-def _within(speed_ms: float, limits: tuple[float, float]) -> bool:
-    return limits[0] <= speed_ms <= limits[1]
 
 
 EDGE_POLICIES = {

@@ -492,7 +492,7 @@ class RootServer:
         if held is None or held.stage.round < round:
             return (Answer(token, {"hit": False, "absent": True}),)
         if held.stage.round > round:
-            return (RefuseRequest(token, f"round {round} of job {job} is over"),)
+            return (_over(token, job, round),)
         return (Answer(token, {"hit": True}, held.model),)
 
     def push(self, token: Any, update: UpdateId, payload: Payload, now: float) -> Actions:

@@ -16,7 +16,6 @@ from commands.sweep.workers.dask_cluster import workers_of_options
 from commands.sweep.workers.machine_check import MachineReport, check_machines
 from experiments.collectives.all_to_all.experiment import read_demand
 from experiments.collectives.collective.nccl_table import table_row
-from experiments.collectives.straggler.law import StragglerLaw
 from experiments.faults import check_kills, parse_kills
 from experiments.rails.experiment import Rails
 from experiments.rails.job import check_floors, resolve_scale
@@ -136,7 +135,6 @@ test_refusals = refusals(
         "timetable on rails": lambda text: check(parse(text), RAILS, steps=4),
         "demand": lambda text: read_demand(str(written("demand.csv", text)), 3, 1000, 1),
         "file of a demand": lambda name: read_demand(name, 3, 1000, 1),
-        "law of stragglers": StragglerLaw,
         "NCCL table": table_row,
         "sweep": of_file("sweep.yaml", sweep),
         "workers": workers,

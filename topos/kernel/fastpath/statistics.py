@@ -231,30 +231,6 @@ class Selection(NamedTuple):
         return total
 
 
-class Aggregates:
-    """The aggregate requests of one connection that have no reply yet."""
-
-    def __init__(self) -> None:
-        self._open: deque[tuple[int, Selection]] = deque(maxlen=_OPEN_REQUESTS)
-
-    def asked(self, message: bytes) -> None:
-        kind = statistics_kind(message, reply=False)
-        if kind in ((_AGGREGATE, None), (_EXTENSION, _NX_AGGREGATE)):
-            try:
-                self._open.append((_xid(message), selection(message)))
-            except struct.error:
-                return
-
-    def answered(self, reply: bytes | bytearray) -> Selection | None:
-        """The selection of the request that ``reply`` answers; None if that is not known. Forgets it."""
-        number = _xid(reply)
-        request = next((entry for entry in self._open if entry[0] == number), None)
-        if request is None:
-            return None
-        self._open.remove(request)
-        return request[1]
-
-
 class Statistics:
     """Rewrites the replies to one connection of a client to a bridge.
 
@@ -264,12 +240,16 @@ class Statistics:
 
     def __init__(self, flows: FlowTables) -> None:
         self._flows = flows
-        self._aggregates = Aggregates()
+        self._aggregates: deque[tuple[int, Selection]] = deque(maxlen=_OPEN_REQUESTS)
+        """The aggregate requests that have no reply yet."""
         self._resets = OpenResets(flows.reset)
 
     def asked(self, message: bytes) -> None:
         """Take note of a message of the client, before the bridge carries it out."""
-        self._aggregates.asked(message)
+        kind = statistics_kind(message, reply=False)
+        if kind in ((_AGGREGATE, None), (_EXTENSION, _NX_AGGREGATE)):
+            with suppress(struct.error):
+                self._aggregates.append((_xid(message), selection(message)))
         with suppress(struct.error):
             self._resets.asked(message)
 
@@ -350,10 +330,12 @@ class Statistics:
 
     def _aggregate(self, data: bytearray, at: int) -> None:
         """Add to an aggregate reply the flows that its request selects."""
-        selection = self._aggregates.answered(data)
-        if selection is not None:
+        number = _xid(data)
+        request = next((entry for entry in self._aggregates if entry[0] == number), None)
+        if request is not None:
+            self._aggregates.remove(request)
             places = _extended_places(data, at) if data[0] == V15 else (at, at + 8)
-            _add(data, places, selection.sum(self._flows))
+            _add(data, places, request[1].sum(self._flows))
 
     def _tables(self, data: bytearray, form: _Version) -> None:
         """Add to the entry of table 0, in which a flow has matched all that the kernel forwarded or dropped."""

@@ -42,7 +42,7 @@ def test_ports_that_the_mesh_has_not_or_cannot_use_together() -> None:
     with pytest.raises(ConfigError, match="it has 28"):
         choose_ports(mesh, 30)
     with pytest.raises(ConfigError, match="use fewer ports or a larger mesh"):
-        choose_ports(mesh, 28, time_s=1)
+        choose(mesh, 28, time_s=1)
 
 
 @given(st.sampled_from([(3, 3), (5, 5), (7, 7), (9, 9)]), st.integers(2, 32), st.floats(0, 5))
@@ -76,4 +76,4 @@ def test_what_the_corners_forbid_no_solver_finds(order: list[int], count: int) -
     mesh = Mesh.of(3, 3)
     pairs = [(min(p), max(p)) for p in zip(order[:count], order[count : 2 * count], strict=True)]
     if dead_end(mesh, pairs) is not None:
-        assert _Program(mesh, pairs, {}, None).solve(5, 0, None) == "INFEASIBLE"
+        assert _Program(mesh, pairs, None).solve(5, None) == "INFEASIBLE"

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from measure.live.interference import OtherLoad, OtherProcesses, steady_load, wait_for_quiet
 from measure.live.processor import Load, Processor
-from measure.metrics.checks import Limits
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 CORES = os.cpu_count() or 1
@@ -215,7 +214,7 @@ def test_a_run_waits_for_a_quiet_machine_no_longer_than_it_may(monkeypatch: pyte
         "the machine did not become quiet in 2 s: other processes kept 1.00 of 2 processors busy (qemu 0.50)"
     )
     monkeypatch.setattr(Processor, "read", lambda self, seconds: Load(0.5, 2, 0.0, 0.09, None, None))
-    said = wait_for_quiet(1, Limits())
+    said = wait_for_quiet(1)
     assert said is not None and ": other guests of the hardware took 9.0% of the processors;" in said
 
 

@@ -292,15 +292,14 @@ def test_wait_ready_names_the_first_that_is_late(server: Server) -> None:
     assert str(caught.value) == "the agent of rank 1 did not get ready within 0.02 s"
 
 
-def test_wait_done_tells_the_progress_and_names_who_is_late(server: Server) -> None:
+def test_wait_done_counts_the_steps_and_names_who_is_late(server: Server) -> None:
     team = launched(server, 0, 1)
     for step in (0, 1):
         server.says(1, step=step)
     server.says(1, done=True)
-    progress: list[tuple[int, int]] = []
     with pytest.raises(AgentError, match="the agent of rank 0 did not finish its program within"):
-        team.wait_done(SOON_S, lambda rank, steps: progress.append((rank, steps)))
-    assert progress == [(1, 1), (1, 2)]
+        team.wait_done(SOON_S)
+    assert team.steps == {0: 0, 1: 2}
 
 
 def test_a_wait_ends_with_the_cause_also_if_a_consequence_was_heard_before(server: Server) -> None:

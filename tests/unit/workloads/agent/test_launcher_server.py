@@ -108,9 +108,8 @@ def test_agents_do_their_steps_and_end_when_they_are_told_to(launcher: AgentLaun
     team = launch(launcher, config(0, tmp_path, steps=3), config(1, tmp_path, steps=2))
     assert team.steps == {0: 0, 1: 0}
     team.go(time.monotonic())
-    progress: list[tuple[int, int]] = []
-    team.wait_done(LATE_S, lambda rank, steps: progress.append((rank, steps)))
-    assert sorted(progress) == [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2)]
+    team.wait_done(LATE_S)
+    assert team.steps == {0: 3, 1: 2}
     team.stop()
     assert team.exited == {0: 0, 1: 0} and team.failures == []
     assert [event.kind for event in read_events(tmp_path / "events-1")].count("step") == 2
@@ -194,16 +193,24 @@ def test_each_agent_gets_the_namespace_that_is_meant_for_it(launcher: AgentLaunc
     team.stop()
 
 
-def test_news_that_the_runner_does_not_take_in_wait_and_none_is_lost(launcher: AgentLauncher, tmp_path: Path) -> None:
+def test_news_that_the_runner_does_not_take_in_wait_and_none_is_lost(
+    launcher: AgentLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """More than the socket between the two holds."""
     steps = 3000
     team = launch(launcher, config(0, tmp_path, steps=steps))
     team.go(time.monotonic())
     events = tmp_path / "events-0"
     until(lambda: events.exists() and '"kind":"sockets"' in events.read_text())
-    progress: list[int] = []
-    team.wait_done(LATE_S, lambda rank, done: progress.append(done))
-    assert progress == list(range(1, steps + 1))
+    progress, update = {team.steps[0]}, team.update
+
+    def noted(message: dict[str, Any]) -> None:
+        update(message)
+        progress.add(team.steps[0])
+
+    monkeypatch.setattr(team, "update", noted)
+    team.wait_done(LATE_S)
+    assert progress == set(range(steps + 1))
     team.stop()
 
 

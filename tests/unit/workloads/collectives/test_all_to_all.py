@@ -36,21 +36,20 @@ def weights(draw: st.DrawFn) -> Weights:
 def shares(made: Schedule, elements: int) -> Counter[tuple[int, int]]:
     """Elements of each (sender, receiver)."""
     found: Counter[tuple[int, int]] = Counter()
-    pieces = made.chunks // made.n**2
     for chunk, (start, end) in enumerate(made.chunk_bounds(elements)):
-        found[chunk // pieces // made.n, chunk // pieces % made.n] += end - start
+        found[divmod(chunk, made.n)] += end - start
     return found
 
 
-@given(n=st.integers(1, 16), pieces=st.integers(1, 4))
-def test_straight_sends_each_piece_once_and_to_the_next_first(n: int, pieces: int) -> None:
-    made = straight_all_to_all(n, pieces)
+@given(n=st.integers(1, 16))
+def test_straight_sends_each_chunk_once_and_to_the_next_first(n: int) -> None:
+    made = straight_all_to_all(n)
     verify(made)
     assert made.rounds == (1 if n > 1 else 0) and made.weights == ()
     for src in range(n):
         mine = [t for t in made.transfers if t.src == src]
-        assert [t.dst for t in mine] == [(src + turn) % n for turn in range(1, n) for _ in range(pieces)]
-        assert [t.chunk for t in mine] == [(src * n + t.dst) * pieces + k % pieces for k, t in enumerate(mine)]
+        assert [t.dst for t in mine] == [(src + turn) % n for turn in range(1, n)]
+        assert [t.chunk for t in mine] == [src * n + t.dst for t in mine]
 
 
 def test_in_one_piece_it_is_the_direct_one_by_another_name() -> None:
@@ -90,13 +89,11 @@ def test_a_line_never_wraps_and_carries_most_in_the_middle(n: int) -> None:
         assert links[k - 1, k] == links[k, k - 1] == k * (n - k)
 
 
-@given(matrix=weights(), pieces=st.integers(1, 3), elements=st.integers(1, 40), seed=st.integers(0, 99))
+@given(matrix=weights(), elements=st.integers(1, 40), seed=st.integers(0, 99))
 @settings(deadline=None)
-def test_uneven_amounts_arrive_and_empty_pairs_send_nothing(
-    matrix: Weights, pieces: int, elements: int, seed: int
-) -> None:
+def test_uneven_amounts_arrive_and_empty_pairs_send_nothing(matrix: Weights, elements: int, seed: int) -> None:
     n = len(matrix)
-    for made in (straight_all_to_all(n, pieces, matrix), valiant_all_to_all(n, matrix)):
+    for made in (straight_all_to_all(n, matrix), valiant_all_to_all(n, matrix)):
         verify(made)
         cut = made.chunks // n**2
         assert {(t.chunk // cut // n, t.chunk // cut % n) for t in made.transfers} == {
@@ -105,10 +102,10 @@ def test_uneven_amounts_arrive_and_empty_pairs_send_nothing(
         played(made, 4 * elements, seed)
 
 
-@given(matrix=weights(), pieces=st.integers(1, 3), elements=st.integers(0, 400))
-def test_a_pair_has_its_share_to_within_an_element(matrix: Weights, pieces: int, elements: int) -> None:
+@given(matrix=weights(), elements=st.integers(0, 400))
+def test_a_pair_has_its_share_to_within_an_element(matrix: Weights, elements: int) -> None:
     n, whole = len(matrix), sum(map(sum, matrix))
-    made = straight_all_to_all(n, pieces, matrix)
+    made = straight_all_to_all(n, matrix)
     found = shares(made, elements)
     assert sum(found.values()) == elements * n
     for i in range(n):
@@ -118,12 +115,12 @@ def test_a_pair_has_its_share_to_within_an_element(matrix: Weights, pieces: int,
 
 
 def test_whole_shares_are_exact() -> None:
-    made = straight_all_to_all(3, 1, [[0, 2, 1], [4, 0, 0], [1, 1, 0]])
+    made = straight_all_to_all(3, [[0, 2, 1], [4, 0, 0], [1, 1, 0]])
     assert shares(made, 30) == Counter({(0, 1): 20, (0, 2): 10, (1, 0): 40, (2, 0): 10, (2, 1): 10})
 
 
 def test_the_check_of_payloads_sees_a_lost_chunk_among_uneven_ones() -> None:
-    made = straight_all_to_all(3, 1, [[0, 2, 1], [4, 0, 0], [1, 1, 0]])
+    made = straight_all_to_all(3, [[0, 2, 1], [4, 0, 0], [1, 1, 0]])
     members = [0, 1, 2]
     buffer = payload.initial(1, FLOW, made, members, 0, 30)
     assert payload.wrong_elements(buffer, 1, FLOW, made, members, 0, 30) > 40
@@ -135,7 +132,7 @@ def test_the_check_of_payloads_sees_a_lost_chunk_among_uneven_ones() -> None:
 
 
 def test_the_proof_still_misses_a_chunk_that_is_not_empty() -> None:
-    made = straight_all_to_all(3, 1, [[0, 2, 1], [4, 0, 0], [1, 1, 0]])
+    made = straight_all_to_all(3, [[0, 2, 1], [4, 0, 0], [1, 1, 0]])
     for lost in range(len(made.transfers)):
         with pytest.raises(VerifyError, match="ends without the contribution"):
             verify(replace(made, transfers=made.transfers[:lost] + made.transfers[lost + 1 :]))

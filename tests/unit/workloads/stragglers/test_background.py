@@ -45,7 +45,7 @@ def test_the_rate_counts_headers() -> None:
 
 def test_traffic_leaves_by_the_ranks_port_for_the_next_server_on_its_rail() -> None:
     fabric = plan(RailTopo(servers=3, gpus=2, fabric="electrical", rate_mbps=50, slow="4:0.5"))
-    settings = Background.on(fabric, FDS, rank=4, share=0.4, lane=1)._settings
-    assert settings["source"]["interface"] == "g4-r1"
-    assert settings["target"]["ip"] == fabric.rail_of(0).port(0, 1).ip
+    settings = Background.on(fabric, FDS, rank=4, share=0.4)._settings
+    assert settings["source"]["interface"] == "g4-r0"
+    assert settings["target"]["ip"] == fabric.rail_of(0).port(0, 0).ip
     assert settings["bytes_per_s"] == pytest.approx(0.4 * 25e6 / 8 * 8948 / 9014), "the share is of the slow port"

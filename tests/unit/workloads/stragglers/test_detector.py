@@ -40,21 +40,12 @@ def changes(predicted: list[int]) -> int:
     return sum(a != b for a, b in pairwise(predicted))
 
 
-@given(
-    n=st.integers(2, 16),
-    before=st.lists(st.integers(0, 15), max_size=20),
-    rank=st.integers(0, 15),
-    memory=st.integers(1, 20),
-    margin=st.integers(1, 20),
-)
-def test_follows_a_persistent_straggler_whatever_was_before(
-    n: int, before: list[int], rank: int, memory: int, margin: int
-) -> None:
-    margin = min(margin, memory)
-    detector = Detector(n, memory=memory, margin=margin)
+@given(n=st.integers(2, 16), before=st.lists(st.integers(0, 15), max_size=20), rank=st.integers(0, 15))
+def test_follows_a_persistent_straggler_whatever_was_before(n: int, before: list[int], rank: int) -> None:
+    detector = Detector(n)
     for late in before:
         detector.observe([0.3 * (r == late % n) for r in range(n)])
-    for _ in range((memory + margin + 1) // 2):
+    for _ in range(5):
         detector.observe([0.3 * (r == rank % n) for r in range(n)])
     assert detector.predict() == rank % n
     assert detector.gap_s == pytest.approx(0.3)

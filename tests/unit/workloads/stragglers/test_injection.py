@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from railyard.errors import ConfigError
-from workloads.program import Collective, Compute, Group, Operation, Program, Recv, Send
+from workloads.program import Collective, Compute, Group, Operation, Program
 from workloads.stragglers.injection import (
     INJECTIONS,
     Fixed,
@@ -153,27 +153,6 @@ def test_a_compute_before_the_barrier_is_not_taken() -> None:
     late = inject(Program("test", (operations,) * 2, groups), parse_injection("fixed:0.3"), 0, 1, 0)
     assert [op.name for op in late.operations[0]] == ["before", "barrier", "straggler", "gradients"]
     assert late.operations[0][0] == operations[0]
-
-
-def test_the_dimension_chooses_the_communication() -> None:
-    groups = {"pp": Group("pp", "pp", (0, 1)), "dp": Group("dp", "dp", (0, 1))}
-    operations = (
-        Compute(0, "forward", 0.1),
-        Send(1, "activations", "pp", 1, 100, (0,)),
-        Compute(2, "backward", 0.1, (0,)),
-        Collective(3, "gradients", "all_reduce", "dp", 4000, (1, 2)),
-    )
-    receiver = (
-        Recv(0, "activations", "pp", 0, 100),
-        Compute(1, "backward", 0.1, (0,)),
-        Collective(2, "g", "all_reduce", "dp", 4000, (1,)),
-    )
-    program = Program("test", (operations, receiver), groups)
-    for dimension, place in ((None, 0), ("pp", 0), ("dp", 2)):
-        late = inject(program, parse_injection("fixed:0.3"), 0, 1, 0, dimension=dimension).operations[0]  # type: ignore[arg-type]
-        assert [op.id for op in late if isinstance(op, Compute) and op.late] == [place]
-    with pytest.raises(ConfigError, match="rank 0 does not communicate in dimension tp"):
-        inject(program, parse_injection("fixed:0.3"), 0, 1, 0, dimension="tp")
 
 
 def test_delays_add_to_those_that_are_there() -> None:

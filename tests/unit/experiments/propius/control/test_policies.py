@@ -116,18 +116,14 @@ def test_tiers_keep_the_first_job_for_clients_of_one_speed_where_waiting_is_chea
     assert numbers(policy, cheap, plan, clients[2]) == [1]
 
 
-def test_tiers_are_not_used_where_waiting_is_dear() -> None:
+@pytest.mark.parametrize(("scheduling_s", "requested_s", "now"), [(250.0, 400.0, 500.0), (10.0, 20.0, 5000.0)])
+def test_tiers_are_not_used_where_waiting_is_dear_and_waiting_in_the_open_round_is_no_response_time(
+    scheduling_s: float, requested_s: float, now: float
+) -> None:
     policy = load_edge_policy("irs-tiers", 1)
     clients = [BEST._replace(speed_ms=float(speed)) for speed in (10, 20, 100, 110, 900, 1000)]
-    dear = [open_job(0, 2, registered_s=0.0, scheduling_s=250.0, requested_s=400.0)]
-    assert all(policy.plan(dear, clients, 500.0)["tier"] == {} for _ in range(20))
-
-
-def test_waiting_in_the_open_round_is_no_response_time() -> None:
-    policy = load_edge_policy("irs-tiers", 1)
-    clients = [BEST._replace(speed_ms=float(speed)) for speed in (10, 20, 100, 110, 900, 1000)]
-    waits = [open_job(0, 2, registered_s=0.0, scheduling_s=10.0, requested_s=20.0)]
-    assert all(policy.plan(waits, clients, 5000.0)["tier"] == {} for _ in range(20))
+    dear = [open_job(0, 2, registered_s=0.0, scheduling_s=scheduling_s, requested_s=requested_s)]
+    assert all(policy.plan(dear, clients, now)["tier"] == {} for _ in range(20))
 
 
 def test_the_worked_example_puts_the_job_that_is_furthest_behind_first() -> None:

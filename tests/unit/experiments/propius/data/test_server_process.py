@@ -93,7 +93,7 @@ def test_an_acknowledged_update_outlives_its_leaf_server(tmp_path: Path) -> None
         client = tree.client(tree.leaf_address)
         assert [await tree.push(client, number) for number in (8, 4)] == ["acknowledged"] * 2
         event = await tree.sum(job)
-        assert event["order"] == [[8, 4]]
+        assert [number for part in event["order"] for number in part] == [8, 4], "in two sums if this machine is slow"
         check_sum(event, SEED, SIZE)
 
     in_a_tree(tmp_path, test)
