@@ -30,7 +30,7 @@ from railyard.tools import TOOLS
 from topos.kernel.needs import NEEDS, refused_features, refused_rights, refused_versions
 
 State = Literal["ok", "missing", "warning"]
-OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 13)
+OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 14)
 TORCH = "2.13"
 """The release of PyTorch that the extra ``torch`` asks for."""
 FEWEST_CORES = 2

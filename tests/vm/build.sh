@@ -40,14 +40,15 @@ mirror() { # the first mirror of apt's configuration
     echo "$found"
 }
 
-inside() { # inside ROOT COMMAND: run a shell command in a root, with its own mounts and processes
+inside() { # inside ROOT COMMAND: run a shell command in a root, with its own mounts and processes; also for places.sh
     # shellcheck disable=SC2016 # expanded inside
     unshare --mount --pid --fork --kill-child --propagation private bash -euc '
         mount --bind "$1" "$1"; cd "$1"
         mount --rbind /dev dev; mount -t proc proc proc; mount -t sysfs sys sys; mount -t tmpfs run run
         wheels=${PIP_FIND_LINKS-}
         if [ -d "$wheels" ]; then mkdir -p ".$wheels"; mount --bind "$wheels" ".$wheels"; fi
-        exec chroot . bash -euc "$2"' inside "$1" "$2"
+        pivot_root . mnt; umount -l /mnt; cd /
+        exec bash -euc "$2"' inside "$1" "$2"
 }
 
 to_image() { # to_image ROOT NAME HASH: in a new file, since a machine may run from the old one
@@ -121,4 +122,4 @@ main() {
     is_built ready "$hash" || build_ready "$hash"
 }
 
-main
+[ "${BASH_SOURCE[0]}" != "$0" ] || main
