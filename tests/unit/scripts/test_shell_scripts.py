@@ -165,8 +165,13 @@ def test_the_virtual_machine_names_all_missing_packages_before_it_builds_anythin
     script.parent.mkdir(parents=True)
     empty.mkdir()
     shutil.copy(VM / "kvm.sh", script.parent)
-    script.write_text(f"{functions}\nPATH={empty}\nmissing_packages")
-    assert run("bash", script).stdout.split() == ["debootstrap", "e2fsprogs", "git", "qemu-system-x86"]
+    script.write_text(f'{functions}\nPATH={empty}\noptions "$@"\nmissing_packages')
+    for arguments, emulators in (
+        ([], ["qemu-system-x86"]),
+        (["--arch", "arm64"], ["qemu-system-arm", "qemu-user-static"]),
+    ):
+        named = run("bash", script, *arguments).stdout.split()
+        assert named == ["debootstrap", "e2fsprogs", "git", *emulators]
 
 
 TABLE = """1 processors, script as init
