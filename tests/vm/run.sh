@@ -13,7 +13,7 @@
 #   tests/vm/run.sh --list           the checks
 #   --only NAME          this check alone (may be given several times)
 #   --debian RELEASE     12 (kernel 6.1; the default) or 13 (kernel 6.12)
-#   --arch NAME          amd64 (the default) or arm64
+#   --arch NAME          amd64 (the default) or arm64, emulated unless --accel kvm
 #   --work FOLDER        where images (4 GB a release) and results are kept
 #                        (default /var/tmp/railyard-vm)
 #   --accel NAME         kvm, tcg (software emulation), auto: kvm where it boots
