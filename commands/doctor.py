@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +30,7 @@ from railyard.tools import TOOLS
 from topos.kernel.needs import NEEDS, refused_features, refused_rights, refused_versions
 
 State = Literal["ok", "missing", "warning"]
-OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 13)
+OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 14)
 TORCH = "2.13"
 """The release of PyTorch that the extra ``torch`` asks for."""
 FEWEST_CORES = 2
@@ -289,7 +290,7 @@ def findings() -> list[Finding]:
         *folders(),
         calibration(calibration_state(), railyard_as_root("calibrate")),
         size(len(os.sched_getaffinity(0)), free_memory_bytes() / (1 << 30)),
-        root(is_root, as_root(str(RUN)) if in_checkout else railyard_as_root("run rails")),
+        root(is_root, as_root(shlex.quote(str(RUN))) if in_checkout else railyard_as_root("run rails")),
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -33,4 +34,4 @@ def as_root(command: str) -> str:
 
 def railyard_as_root(arguments: str) -> str:
     """The command line for ``railyard`` with ``arguments`` as root; in full, since sudo searches other folders."""
-    return as_root(f"{Path(sys.prefix) / 'bin' / 'railyard'} {arguments}")
+    return as_root(f"{shlex.quote(str(Path(sys.prefix) / 'bin' / 'railyard'))} {arguments}")

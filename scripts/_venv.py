@@ -18,6 +18,7 @@ import sys
 sys.path.sort(key=lambda entry: entry.rstrip("/") == __file__.rpartition("/")[0])
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -60,7 +61,8 @@ def not_set_up(checkout: Path, environ: Mapping[str, str]) -> str:
     for venv in candidates(checkout, environ):
         other = made_for(venv, checkout)
         places.append(str(venv) if other in (None, checkout) else f"{venv} belongs to {other}")
-    return f"Railyard is not set up ({', '.join(places)}); run: sudo {checkout}/scripts/setup.sh"
+    sudo = "" if os.geteuid() == 0 and "SUDO_UID" not in environ else "sudo "
+    return f"Railyard is not set up ({', '.join(places)}); run: {sudo}{shlex.quote(f'{checkout}/scripts/setup.sh')}"
 
 
 def command(venv: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:

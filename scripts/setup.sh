@@ -31,6 +31,7 @@ caches=/var/cache/railyard # compiled modules of root, where the checkout is ano
 debian_python=/usr/lib/python3/dist-packages
 requirements=scripts/requirements.txt
 torch=scripts/torch.txt
+network="the network, a proxy (sudo http_proxy=URL https_proxy=URL scripts/setup.sh)" # in sentences of errors
 # The machine's configuration of pip applies, except that a per-user install does not work in an environment.
 export PIP_USER=0 PIP_NO_INPUT=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 
@@ -111,13 +112,13 @@ install_packages() { # install_packages NAME...
         die 3 "this is $id without apt-get; setup.sh supports Debian 12 and 13 and Ubuntu 24.04, elsewhere install: $*"
     needs_root "installing $*"
     case $id in
-        debian-12 | debian-13 | ubuntu-24.04) ;;
-        *) say "this is $id; only Debian 12 and 13 and Ubuntu 24.04 are supported" ;;
+        debian-12 | debian-13) ;;
+        *) say "this is $id; Railyard has been tried on Debian 12 and 13 only" ;;
     esac
     export DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 # ask nothing, restart none of the user's services
     say "installing with apt: $*"
-    logged "apt-get update failed; check the network and /etc/apt" apt-get -q -o DPkg::Lock::Timeout=600 update
-    logged "apt-get could not install $*; on Ubuntu the component universe must be enabled" \
+    logged "apt-get update failed; check $network and /etc/apt" apt-get -q -o DPkg::Lock::Timeout=600 update
+    logged "apt-get could not install $*; check $network and /etc/apt (on Ubuntu the component universe)" \
         apt-get -q -y -o DPkg::Lock::Timeout=600 --no-install-recommends install "$@"
 }
 
@@ -130,8 +131,8 @@ make_venv() {
     version=$("$python" -I -c 'import sys; print("%d.%d" % sys.version_info[:2])') ||
         die 3 "$python does not run; install the package python3"
     case $version in
-        3.1[0-3]) ;;
-        *) die 3 "$python is Python $version; Railyard needs 3.10 to 3.13 (RAILYARD_PYTHON names another)" ;;
+        3.1[0-4]) ;;
+        *) die 3 "$python is Python $version; Railyard needs 3.10 to 3.14 (RAILYARD_PYTHON names another)" ;;
     esac
     # An environment of another Python, or one that was interrupted while being made, is made again.
     if [ -x "$venv/bin/python" ] &&
@@ -147,10 +148,12 @@ make_venv() {
 
 install_python_packages() {
     say "installing the Python packages of $requirements (a minute the first time)"
-    logged "pip could not install setuptools; check the network and pip's configuration (pip config list)" \
-        in_venv -m pip install -q --require-hashes -r <(sed -n '/^\(setuptools\|wheel\)==/,/[^\]$/p' "$root/$requirements")
+    # With what ryu is built with, which it would fetch itself otherwise, without a hash, and on Python 3.14 in vain.
+    logged "pip could not install setuptools; check $network and pip's configuration (pip config list)" \
+        in_venv -m pip install -q --require-hashes \
+            -r <(sed -n '/^\(pbr\|setuptools\|wheel\)==/,/[^\]$/p' "$root/$requirements")
     # ryu builds only with the old setuptools just installed, hence without an isolated build environment.
-    logged "pip could not install $requirements; check the network and pip's configuration (pip config list)" \
+    logged "pip could not install $requirements; check $network and pip's configuration (pip config list)" \
         in_venv -m pip install -q --require-hashes --no-build-isolation -r "$root/$requirements"
     # The project itself and nothing more: what it needs is there, with the right hashes.
     logged "pip could not install the project" \

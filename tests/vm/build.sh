@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds what tests/vm/run.sh boots, as root, from the Debian mirror of this machine's apt configuration:
 #
-#   build.sh FOLDER CODENAME     FOLDER/bare.img   that Debian with its kernel and systemd, and nothing of Railyard
-#                                FOLDER/ready.img  the same after scripts/setup.sh
-#                                FOLDER/vmlinuz, FOLDER/initrd
+#   build.sh FOLDER CODENAME [ARCHITECTURE]
+#                       FOLDER/bare.img   that Debian with its kernel and systemd, and nothing of Railyard
+#                       FOLDER/ready.img  the same after scripts/setup.sh
+#                       FOLDER/vmlinuz, FOLDER/initrd
 #
 # A second call builds again only what is older than the files that determine it.
 set -euo pipefail
@@ -14,9 +15,11 @@ here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 project=$(dirname "$(dirname "$here")")
 work=$(realpath -ms "${1:?a folder to build in}")
 codename=${2:?the codename of a Debian release}
+architecture=${3:-amd64}
 image_size=6G
 # The boxes of the Vagrantfile have these beside Debian's own minimum.
-packages=linux-image-amd64,initramfs-tools,kmod,udev,systemd-sysv,libpam-systemd,dbus,sudo,ca-certificates,iproute2,procps
+packages=initramfs-tools,kmod,udev,systemd-sysv,libpam-systemd,dbus,sudo,ca-certificates,iproute2,procps
+packages+=,linux-image-$architecture
 
 die() {
     echo "build: $1" >&2
@@ -40,14 +43,23 @@ mirror() { # the first mirror of apt's configuration
     echo "$found"
 }
 
-inside() { # inside ROOT COMMAND: run a shell command in a root, with its own mounts and processes
+emulate_programs() { # lets the kernel start programs of arm64 until this script ends
+    local folder=/proc/sys/fs/binfmt_misc
+    [ ! -e $folder/qemu-aarch64 ] || return 0 # with systemd the package qemu-user-static has done so
+    mount -t binfmt_misc binfmt_misc $folder
+    trap "echo -1 >$folder/qemu-aarch64; umount $folder" EXIT
+    cat /usr/lib/binfmt.d/qemu-aarch64.conf >$folder/register
+}
+
+inside() { # inside ROOT COMMAND: run a shell command in a root, with its own mounts and processes; also for places.sh
     # shellcheck disable=SC2016 # expanded inside
     unshare --mount --pid --fork --kill-child --propagation private bash -euc '
         mount --bind "$1" "$1"; cd "$1"
         mount --rbind /dev dev; mount -t proc proc proc; mount -t sysfs sys sys; mount -t tmpfs run run
         wheels=${PIP_FIND_LINKS-}
         if [ -d "$wheels" ]; then mkdir -p ".$wheels"; mount --bind "$wheels" ".$wheels"; fi
-        exec chroot . bash -euc "$2"' inside "$1" "$2"
+        pivot_root . mnt; umount -l /mnt; cd /
+        exec bash -euc "$2"' inside "$1" "$2"
 }
 
 to_image() { # to_image ROOT NAME HASH: in a new file, since a machine may run from the old one
@@ -60,7 +72,8 @@ to_image() { # to_image ROOT NAME HASH: in a new file, since a machine may run f
 build_bare() { # build_bare HASH
     local root=$work/bare file
     rm -rf --one-file-system "$root"
-    debootstrap --variant=minbase --include=$packages "$codename" "$root" "$(mirror)" >"$work/debootstrap.log" 2>&1 ||
+    debootstrap --arch="$architecture" --variant=minbase --include="$packages" "$codename" "$root" "$(mirror)" \
+        >"$work/debootstrap.log" 2>&1 ||
         die "debootstrap failed; its output is in $work/debootstrap.log"
     # How this machine reaches its package mirrors.
     cp -r /etc/apt/sources.list.d/. "$root/etc/apt/sources.list.d/"
@@ -114,6 +127,7 @@ main() {
     mkdir -p "$work"
     exec 9<"$work"
     flock 9 # of two builds at once the second one waits and finds everything built
+    [ "$architecture" = "$(dpkg --print-architecture)" ] || emulate_programs
     hash=$(fingerprint tests/vm/init.sh tests/vm/checks.service)
     is_built bare "$hash" || build_bare "$hash"
     hash=$(fingerprint tests/vm/init.sh tests/vm/checks.service \
@@ -121,4 +135,4 @@ main() {
     is_built ready "$hash" || build_ready "$hash"
 }
 
-main
+[ "${BASH_SOURCE[0]}" != "$0" ] || main

@@ -13,6 +13,7 @@
 #   tests/vm/run.sh --list           the checks
 #   --only NAME          this check alone (may be given several times)
 #   --debian RELEASE     12 (kernel 6.1; the default) or 13 (kernel 6.12)
+#   --arch NAME          amd64 (the default) or arm64, emulated unless --accel kvm
 #   --work FOLDER        where images (4 GB a release) and results are kept
 #                        (default /var/tmp/railyard-vm)
 #   --accel NAME         kvm, tcg (software emulation), auto: kvm where it boots
@@ -34,6 +35,13 @@ project=$(dirname "$(dirname "$here")")
 declare -A codenames=([12]=bookworm [13]=trixie)
 work=/var/tmp/railyard-vm
 debian=12
+arch=amd64
+emulator=(qemu-system-x86_64)
+processor=max
+programs=(qemu-system-x86_64:qemu-system-x86)
+# The clock counts an instruction as 1 ns; the kernel takes this for a clock of 4 GHz, so as a quarter of that.
+clock="tsc_early_khz=4000000 tsc=reliable no_timer_check"
+console=ttyS0
 image=ready
 init=script
 accel=auto
@@ -76,7 +84,7 @@ table() { # table FOLDER...: the last result of each check for each release, and
     {
         list | sed 's/^/check /'
         for folder in "$@"; do
-            read -r release _ image <"$folder/machine"
+            read -r release _ image _ <"$folder/machine"
             while read -r state name _ _ at kernel _; do
                 [[ $state =~ ^(ok|FAILED|begun)$ ]] || continue
                 echo "$state $release $name$image $kernel $at $(counts "$folder/$name.log")"
@@ -97,7 +105,7 @@ table() { # table FOLDER...: the last result of each check for each release, and
             next
         }
         {
-            sub(/ready$/, "", name); sub(/bare$/, " --bare", name); sub(/-[a-z].*/, "", $4)
+            sub(/ready$/, "", name); sub(/bare$/, " --bare", name); sub(/-amd64/, "", $4)
             kernels[second] = ", kernel " $4; commits[second, name] = $5
             $1 = $2 = $3 = $4 = $5 = ""; sub(/^ +/, "")
             results[second, name] = words[kind] ($0 ? " " $0 : "")
@@ -131,7 +139,7 @@ options() {
                 shift
                 continue
                 ;;
-            --init | --only | --debian | --resume | --work | --accel)
+            --init | --only | --debian | --arch | --resume | --work | --accel)
                 [ $# -gt 1 ] || die 2 "$1 needs a value; see --help"
                 ;;
             *) die 2 "unknown option $1; see --help" ;;
@@ -140,6 +148,7 @@ options() {
             --init) init=$2 ;;
             --only) only+=("$2") ;;
             --debian) debian=$2 ;;
+            --arch) arch=$2 ;;
             --resume) resume=$(realpath -ms "$2") ;;
             --work) work=$(realpath -ms "$2") ;;
             --accel) accel=$2 ;;
@@ -148,13 +157,21 @@ options() {
     done
     if [ -n "$resume" ]; then
         [ -f "$resume/machine" ] || die 2 "$resume is no folder of results"
-        read -r debian init image <"$resume/machine"
+        read -r debian init image arch <"$resume/machine"
         work=$(dirname "$resume")
         [ ${#only[@]} -gt 0 ] || mapfile -t only <"$resume/names"
     fi
     case $init in script | systemd) ;; *) die 2 "--init is script or systemd, not $init" ;; esac
     [ "$init-$image" != script-bare ] || die 2 "--bare needs --init systemd, which has a network"
     case $debian in 12 | 13) ;; *) die 2 "--debian is 12 or 13, not $debian" ;; esac
+    case $arch in
+        amd64) ;;
+        arm64)
+            emulator=(qemu-system-aarch64 -M virt) processor=neoverse-n1 clock='' console=ttyAMA0
+            programs=(qemu-system-aarch64:qemu-system-arm qemu-aarch64-static:qemu-user-static)
+            ;;
+        *) die 2 "--arch is amd64 or arm64, not $arch" ;;
+    esac
     case $accel in kvm | tcg | auto) ;; *) die 2 "--accel is kvm, tcg or auto, not $accel" ;; esac
 }
 
@@ -170,7 +187,7 @@ choose() { # which checks to run
 
 missing_packages() { # those of programs that building or running the machine needs
     local need
-    for need in debootstrap:debootstrap mke2fs:e2fsprogs git:git qemu-system-x86_64:qemu-system-x86; do
+    for need in debootstrap:debootstrap mke2fs:e2fsprogs git:git "${programs[@]}"; do
         command -v "${need%:*}" >/dev/null || echo "${need#*:}"
     done
 }
@@ -185,7 +202,7 @@ job() { # job FOLDER: what the machine gets, and which checks to run
     mkdir -p "$1/job/checks"
     touch "$1/names" "$1/table"
     printf '%s\n' "${only[@]}" | sort -u -o "$1/names" - "$1/names"
-    echo "$debian $init $image" >"$1/machine"
+    echo "$debian $init $image $arch" >"$1/machine"
     git -C "$project" archive HEAD >"$1/job/project.tar"
     echo "$commit" >"$1/job/commit"
     cp "$here/guest.sh" "$here/common.sh" "$1/job/"
@@ -200,18 +217,15 @@ job() { # job FOLDER: what the machine gets, and which checks to run
 }
 
 boot() { # boot FOLDER IMAGES: runs the machine until it switches itself off
-    local init_path=/init.sh network=(-nic none)
-    # The clock counts an instruction as 1 ns; the kernel takes this for a clock of 4 GHz, so as a quarter of that.
-    local processor=(-accel tcg -cpu max -icount shift=0 -smp 1) clock=tsc_early_khz=4000000
+    local init_path=/init.sh network=(-nic none) processors=(-accel tcg -cpu "$processor" -icount shift=0 -smp 1)
     if [ "$init" = systemd ]; then
         init_path=/sbin/init network=(-nic "user,model=virtio-net-pci")
     fi
-    [ "$accel" != auto ] || ! boots_with_kvm "$2" || accel=kvm
-    [ "$accel" != kvm ] || processor=(-accel kvm -cpu host -smp 2) clock=
-    clock+=" mitigations=off tsc=reliable no_timer_check"
+    [ "$accel-$arch" != auto-amd64 ] || ! boots_with_kvm "$2" || accel=kvm
+    [ "$accel" != kvm ] || processors=(-accel kvm -cpu host -smp 2) clock=${clock#tsc_early_khz=* }
     # Changes of the disk are thrown away.
-    qemu-system-x86_64 "${processor[@]}" -m 4096 -display none -no-reboot -kernel "$2/vmlinuz" -initrd "$2/initrd" \
-        -append "console=ttyS0 root=/dev/vda rw init=$init_path panic=-1 $clock" \
+    "${emulator[@]}" "${processors[@]}" -m 4096 -display none -no-reboot -kernel "$2/vmlinuz" -initrd "$2/initrd" \
+        -append "console=$console root=/dev/vda rw init=$init_path panic=-1 mitigations=off $clock" \
         -drive "file=$2/$image.img,if=virtio,format=raw,snapshot=on" \
         -virtfs "local,path=$1,mount_tag=results,security_model=none" \
         "${network[@]}" -serial "file:$1/console" </dev/null &
@@ -228,7 +242,8 @@ main() {
     missing=$(missing_packages)
     [ -z "$missing" ] || die 3 "packages are missing; run: apt-get install ${missing//$'\n'/ }"
     images=$work/debian-$debian
-    "$here/build.sh" "$images" "${codenames[$debian]}"
+    [ "$arch" = amd64 ] || images+=-$arch
+    "$here/build.sh" "$images" "${codenames[$debian]}" "$arch"
     commit=$(git -C "$project" rev-parse --short=8 HEAD)
     folder=${resume:-$(mktemp -d "$work/results-$(date -u +%Y%m%d-%H%M%S)-XXX")}
     chmod 755 "$folder"

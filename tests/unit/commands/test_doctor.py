@@ -50,8 +50,8 @@ SMALL = "use a machine with at least 2 processors and 2 GiB of free memory, or s
                 doctor.root(True, "sudo run"),
             )
         ),
-        (doctor.python_version((3, 9)), "use Python 3.10 to 3.13"),
-        (doctor.python_version((3, 15)), "use Python 3.10 to 3.13"),
+        (doctor.python_version((3, 9)), "use Python 3.10 to 3.14"),
+        (doctor.python_version((3, 15)), "use Python 3.10 to 3.14"),
         (doctor.pytorch("", "install it"), "install it"),
         (doctor.pytorch("2.1.3", "install it"), "install it"),
         (doctor.datapath("ovs", "bpf: refused"), ""),

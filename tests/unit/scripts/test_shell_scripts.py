@@ -12,7 +12,8 @@ from checkout import ROOT
 
 SHELL = [*sorted((ROOT / "scripts").glob("*.sh")), ROOT / ".ci" / "run", ROOT / "vagrant" / "cluster.sh"]
 VM = ROOT / "tests" / "vm"
-SHELL += [VM / "run.sh", VM / "build.sh", VM / "vagrant.sh"]
+PLACES = ROOT / "tests" / "places.sh"
+SHELL += [VM / "run.sh", VM / "build.sh", VM / "vagrant.sh", PLACES]
 PYTHON = sorted((ROOT / "scripts").glob("*.py"))
 NOBODY = 65534
 
@@ -164,8 +165,13 @@ def test_the_virtual_machine_names_all_missing_packages_before_it_builds_anythin
     script.parent.mkdir(parents=True)
     empty.mkdir()
     shutil.copy(VM / "kvm.sh", script.parent)
-    script.write_text(f"{functions}\nPATH={empty}\nmissing_packages")
-    assert run("bash", script).stdout.split() == ["debootstrap", "e2fsprogs", "git", "qemu-system-x86"]
+    script.write_text(f'{functions}\nPATH={empty}\noptions "$@"\nmissing_packages')
+    for arguments, emulators in (
+        ([], ["qemu-system-x86"]),
+        (["--arch", "arm64"], ["qemu-system-arm", "qemu-user-static"]),
+    ):
+        named = run("bash", script, *arguments).stdout.split()
+        assert named == ["debootstrap", "e2fsprogs", "git", *emulators]
 
 
 TABLE = """1 processors, script as init
@@ -206,6 +212,12 @@ def test_the_documented_table_has_a_row_for_every_check() -> None:
     listed = {line.split()[1] for line in run(VM / "run.sh", "--list").stdout.splitlines()}
     page = (ROOT / "docs" / "install.md").read_text().partition("| check | what it shows |")[2]
     assert {row.split("`")[1].removesuffix(" --bare") for row in page.splitlines() if row.startswith("| `")} == listed
+
+
+def test_the_documented_places_are_those_that_can_be_tried() -> None:
+    listed = [line.split()[0] for line in run(PLACES, "--list").stdout.splitlines()]
+    page = (ROOT / "docs" / "install.md").read_text().partition("| place |")[2].partition("\n\n")[0]
+    assert [row.split("`")[1] for row in page.splitlines() if row.startswith("| `")] == listed
 
 
 def test_a_resumed_virtual_machine_leaves_out_what_is_right_at_this_commit(tmp_path: Path) -> None:

@@ -73,7 +73,8 @@ def test_a_script_without_a_venv_says_what_to_run(tmp_path: Path) -> None:
 def test_an_environment_of_another_checkout_is_named_with_its_checkout(tmp_path: Path) -> None:
     venv = make_venv(tmp_path / "venv", checkout=tmp_path / "other")
     command = [sys.executable, str(SCRIPT), "-c", "pass"]
-    run = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "RAILYARD_VENV": str(venv)})
+    environ = {**os.environ, "RAILYARD_VENV": str(venv), "SUDO_UID": "1000"}
+    run = subprocess.run(command, capture_output=True, text=True, env=environ)
     assert run.returncode == 3
     assert run.stderr == (
         f"Railyard is not set up ({venv} belongs to {tmp_path}/other); run: sudo {ROOT}/scripts/setup.sh\n"
