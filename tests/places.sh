@@ -168,7 +168,7 @@ main() {
 }
 
 options "$@"
-if [ -z "${RAILYARD_PLACES-}" ]; then # mounts of this script alone, which end with it
-    RAILYARD_PLACES=mine exec unshare --mount --propagation private "${BASH_SOURCE[0]}" "$@"
+if [ -z "${RAILYARD_PLACES-}" ]; then # mounts and processes of this script alone, which end with it
+    RAILYARD_PLACES=mine exec unshare --mount --pid --fork --kill-child --propagation private "${BASH_SOURCE[0]}" "$@"
 fi
 main
