@@ -127,6 +127,10 @@ def _spare(experiment: Experiment[Any]) -> None:
     from measure.live.interference import steady_load
 
     experiment.spared_share, says = steady_load()
+    try:
+        _ = experiment.scale
+    except ConfigError:  # its transfers are too short for a rate that is so much lower
+        experiment.spared_share, says = 0.0, ""
     if says:
         print(says, file=sys.stderr)
 

@@ -72,6 +72,7 @@ def test_delays_under_the_floor_are_predicted_and_not_run(capsys: pytest.Capture
         (("--rate", "1/500"), False),
         (("--wait-quiet", "5"), False),
         (("--cluster", "here,10.0.0.2"), False),
+        (("--time", "0.3"), False),  # at half the rate its transfers would be too short
     ],
 )
 def test_a_scale_that_is_chosen_leaves_processors_to_a_load_that_stays(
