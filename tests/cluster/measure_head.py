@@ -95,7 +95,7 @@ def controller() -> None:
             processor = Processor([rail.controller.pid])
             circuits.barriers(rail.controller.files.channel, group)  # a check-in, then requests and releases
             each_s = processor_s(processor) / hosts / (2 * circuits.BARRIERS + 1)
-            rail.client.finish("barrier")
+            rail.client.call("finish", job="barrier")
             rail.swap()
             processor_s(processor)
             rail.swaps(circuits.REWIRES)

@@ -111,8 +111,9 @@ def test_a_process_that_disturbs_a_point_is_named_with_its_share_and_without_its
         assert spinner.stdout is not None and spinner.stdout.readline()
         os.sched_setscheduler(spinner.pid, os.SCHED_RR, os.sched_param(1))  # whatever else this machine does
         try:
-            options = ("--modes", "electrical", "--steps", "4", "--out", str(out), "--rate", "1/100")  # leaves it nothing
-            status, output, errors = finish(start(SCRIPT, "--workload", "smoke", *options))
+            options = ("--modes", "electrical", "--steps", "4", "--out", str(out))
+            rate = ("--rate", "1/100")  # one that is chosen would leave a processor to the spinner
+            status, output, errors = finish(start(SCRIPT, "--workload", "smoke", *options, *rate))
         finally:
             spinner.kill()
     assert status == 8, errors

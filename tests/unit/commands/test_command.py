@@ -82,7 +82,12 @@ def test_a_scale_that_is_chosen_leaves_processors_to_a_load_that_stays(
     monkeypatch.setattr("measure.live.interference.steady_load", lambda: (0.5, "others are busy"))
     monkeypatch.setattr("experiments.rails.experiment.this_machine", lambda: default_calibration(("bpf", "ovs")))
     scales = []
-    monkeypatch.setattr(run, "_measure", lambda experiment, *_: scales.append(experiment.scale) or 0)
+
+    def measure(experiment: Rails, *_: object) -> int:
+        scales.append(experiment.scale)
+        return 0
+
+    monkeypatch.setattr(run, "_measure", measure)
     assert main(["run", "rails", "--workload", "smoke", *words]) == 0
     assert (capsys.readouterr().err == "others are busy\n") == spared
     ((scale,), alone) = scales, Rails(RailSettings(workload="smoke")).scale

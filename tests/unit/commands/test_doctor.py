@@ -21,7 +21,7 @@ from rich.console import Console
 
 from commands import doctor
 from commands.doctor import NEWEST_PYTHON, OLDEST_PYTHON, Finding, exit_status, findings, main, print_findings
-from railyard.checkout import as_root, railyard_as_root
+from railyard.checkout import REGISTRY, as_root, railyard_as_root
 from railyard.errors import MachineError
 from railyard.process.start import child_environment
 from topos.kernel import namespaces, needs
@@ -87,13 +87,13 @@ def test_a_run_needs_a_framework_and_namespaces() -> None:
 
 
 @given(
-    st.dictionaries(st.sampled_from([*doctor.NEEDS]), st.sampled_from(["this kernel has none", "refused"]), min_size=1)
+    st.dictionaries(st.sampled_from([*needs.NEEDS]), st.sampled_from(["this kernel has none", "refused"]), min_size=1)
 )
 def test_each_need_that_is_refused_says_why_and_what_then_does_not_work(refused: dict[str, str]) -> None:
     found = doctor.needs(refused)
     assert [finding.name for finding in found] == [*refused]
     for finding in found:
-        state, without, remedy = doctor.NEEDS[finding.name]
+        state, without, remedy = needs.NEEDS[finding.name]
         assert (finding.state, finding.remedy) == (state, remedy)
         assert finding.sentence == f"{refused[finding.name]}: {without}"
     assert exit_status(found) == (3 if {*refused} - {"NET_RAW", "real-time priority", "htb", "clsact", "netem"} else 0)
@@ -101,7 +101,7 @@ def test_each_need_that_is_refused_says_why_and_what_then_does_not_work(refused:
 
 def test_the_page_of_the_image_has_every_option_that_the_doctor_advises() -> None:
     page = (ROOT / "docs" / "image.md").read_text(encoding="utf-8")
-    options = {option for _, _, remedy in doctor.NEEDS.values() for option in re.findall(r"--[a-z-]+ [\w=/]+", remedy)}
+    options = {option for _, _, remedy in needs.NEEDS.values() for option in re.findall(r"--[a-z-]+ [\w=/]+", remedy)}
     assert len(options) >= 5
     assert [option for option in options if option.replace("--cap-add ", "") not in page] == []
 
@@ -177,14 +177,14 @@ def test_folders_that_are_full_or_read_only_are_named(monkeypatch: pytest.Monkey
     def refuse(place: Path) -> None:
         if place == tmp_path:
             raise OSError(errno.ENOSPC, "No space left on device", str(place))
-        if place == doctor.REGISTRY:
+        if place == REGISTRY:
             raise OSError(errno.EROFS, "Read-only file system", str(place))
 
     monkeypatch.setattr(doctor, "check_room", refuse)
     full, fixed = doctor.folders()
     assert full.state == fixed.state == "missing"
     assert full.sentence.startswith(f"{tmp_path} cannot be written: No space left on device; ")
-    assert fixed.sentence == f"{doctor.REGISTRY} cannot be used: Read-only file system"
+    assert fixed.sentence == f"{REGISTRY} cannot be used: Read-only file system"
 
 
 def test_every_line_of_the_set_up_s_check_is_a_finding(tmp_path: Path) -> None:

@@ -107,7 +107,12 @@ def test_a_folder_needs_room_where_its_first_parent_is(
 ) -> None:
     room = {"f_flag": os.ST_NOSUID, "f_bfree": LEAST_ROOM_BYTES // 4096, "f_frsize": 4096, "f_blocks": 10**6, **changes}
     asked = []
-    monkeypatch.setattr(os, "statvfs", lambda place: asked.append(place) or SimpleNamespace(**room))
+
+    def statvfs(place: Path) -> SimpleNamespace:
+        asked.append(place)
+        return SimpleNamespace(**room)
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
     try:
         check_room(tmp_path / "a" / "b")
     except OSError as error:
