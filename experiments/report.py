@@ -259,8 +259,7 @@ def calibration_lines(report: Report, rows: Sequence[Row], settings: Mapping[str
     """A line for each parameter that was calibrated to numbers from elsewhere."""
     if report.calibrated is None:
         return ["Calibrated to: not said by this experiment."]
-    keys = list(report.calibrated(rows, settings))
-    found = calibrations(*keys) if keys else []  # no key names all
+    found = calibrations(report.calibrated(rows, settings))
     return [f"Calibrated: {each}." for each in found] or ["Calibrated to numbers from elsewhere: nothing."]
 
 

@@ -8,7 +8,7 @@ compares with one of them takes it from here, and prints its ``label`` beside it
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -165,10 +165,10 @@ def published(key: str) -> Published:
     return _read()[1][key]
 
 
-def calibrations(*keys: str) -> Sequence[ParameterFit]:
-    """The calibrations ``keys`` of the table, or all of them; ``KeyError`` if one is not there."""
+def calibrations(keys: Iterable[str] | None = None) -> Sequence[ParameterFit]:
+    """The calibrations ``keys`` of the table (None: all of them); ``KeyError`` if one is not there."""
     fits = _read()[2]
-    return [fits[key] for key in keys or fits]
+    return [fits[key] for key in (fits if keys is None else keys)]
 
 
 def all_published() -> Sequence[Published]:
