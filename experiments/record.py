@@ -54,6 +54,10 @@ class Recordable(Protocol):
         """Scale between the real system and the emulated one."""
 
     @property
+    def spared_share(self) -> float:
+        """Share of the processors' time that the scale leaves to other programs."""
+
+    @property
     def rows(self) -> Sequence[type[ResultRow]]:
         """Types of the rows that a run of the experiment gives."""
 
@@ -175,8 +179,8 @@ class Record:
         made = make_folder(folder)
         fields = {"point": number, "mode": mode, "plan": plan, "title": title, "delay_s": delay_s}
         fields |= {"steps": steps, "expected_s": expected_s}
-        if spared := getattr(self._experiment, "spared_share", 0.0):
-            fields["spared_cores"] = spared * (os.cpu_count() or 1)
+        if self._experiment.spared_share:
+            fields["spared_cores"] = self._experiment.spared_share * (os.cpu_count() or 1)
         begun = Event(time.monotonic(), "run", "begun", None, fields)
         try:
             write_events(folder / NOTES, [begun])

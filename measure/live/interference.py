@@ -171,7 +171,7 @@ def _shown(command: bytes) -> str:
     return _NOT_SHOWN.sub(b"?", command[:_NAME_BYTES]).decode().strip() or "?"
 
 
-def steady_load(limits: Limits | None = None) -> tuple[float, str]:
+def steady_load() -> tuple[float, str]:
     """The share of the processors that others keep busy, and that in words; one processor stays for a run.
 
     It is 0 where one of two readings is what the verdict of a run does not mind, so that it may pass soon.
@@ -180,7 +180,7 @@ def steady_load(limits: Limits | None = None) -> tuple[float, str]:
     for seconds in _READINGS_S:
         time.sleep(seconds)
         loads.append(others.read())
-        if loads[-1].share * cores <= (limits or Limits()).other_cores:
+        if loads[-1].share * cores <= Limits().other_cores:
             return 0.0, ""
     least = min(loads, key=lambda load: load.share)
     share = min(least.share, 1 - 1 / cores)

@@ -25,6 +25,7 @@ class Study:
     name = identifier = "rails"
     packets = False
     scale = Scale(1.0)
+    spared_share = 0.0
     rows = ()
 
     class settings:

@@ -32,6 +32,7 @@ class Study:
     name = identifier = "allocation"
     packets = False
     scale = Scale(1.0)
+    spared_share = 0.0
     rows = (ResultRow,)
 
     class settings:
