@@ -93,11 +93,11 @@ def check_room(folder: Path) -> None:
     place = folder.absolute()
     while not place.exists():
         place = place.parent
-    found = os.statvfs(place)
-    code = 0
-    if found.f_flag & os.ST_RDONLY:
+    system = os.statvfs(place)
+    if system.f_flag & os.ST_RDONLY:
         code = errno.EROFS
-    elif found.f_blocks and found.f_bfree * found.f_frsize < LEAST_ROOM_BYTES:
+    elif system.f_blocks and system.f_bfree * system.f_frsize < LEAST_ROOM_BYTES:
         code = errno.ENOSPC
-    if code:
-        raise OSError(code, os.strerror(code), str(folder))
+    else:
+        return
+    raise OSError(code, os.strerror(code), str(folder))

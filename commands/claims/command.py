@@ -88,9 +88,10 @@ def main(arguments: Sequence[str]) -> int:
     _check(options, runs)
     if options.compare:
         return _compare(options, catalog, chosen)
-    place, failed = options.out or options.docs / MEASURED, list[str]()
+    place: Path = options.out or options.docs / MEASURED
+    failed: list[str] = []
     try:
-        failed = _measure(runs, options) if options.run else []
+        failed = _measure(runs, options, place) if options.run else []
     finally:  # what was measured until Ctrl-C is kept, and the pages show it
         kept, said = read_kept(place, list(catalog.runs))
         judged = judged_claims(catalog, kept)
@@ -151,8 +152,7 @@ def _check(options: Namespace, runs: Sequence[MeasuredRun]) -> None:
         )
 
 
-def _measure(runs: Sequence[MeasuredRun], options: Namespace) -> list[str]:
-    place: Path = options.out or options.docs / MEASURED
+def _measure(runs: Sequence[MeasuredRun], options: Namespace, place: Path) -> list[str]:
     figures = None if options.out is not None else options.docs / FIGURES
     make_folder(place.resolve())
     if options.results is not None:
