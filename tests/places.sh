@@ -17,7 +17,8 @@ umask 022
 export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
 tests=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
-declare -A codenames=([12]=bookworm [13]=trixie)
+# shellcheck disable=SC1091 # only -x follows it
+. "$tests/vm/shared.sh"
 debian=12
 kept=/var/tmp/railyard-vm
 chosen=()
@@ -155,8 +156,6 @@ attempt() { # attempt IMAGES NAME BASE PERSON PREFIX FOLDER
 main() {
     local images=$kept/debian-$debian entry name base person prefix folder shows result state=0
     "$tests/vm/build.sh" "$images" "${codenames[$debian]}"
-    # shellcheck source=tests/vm/build.sh disable=SC2119
-    . "$tests/vm/build.sh" "$images" "${codenames[$debian]}" # for "inside"
     for entry in "${places[@]}"; do
         IFS='|' read -r name base person prefix folder shows <<<"$entry"
         [[ ${#chosen[@]} -eq 0 || " ${chosen[*]} " == *" $name "* ]] || continue

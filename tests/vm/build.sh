@@ -13,6 +13,8 @@ export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 project=$(dirname "$(dirname "$here")")
+# shellcheck disable=SC1091 # only -x follows it
+. "$here/shared.sh"
 work=$(realpath -ms "${1:?a folder to build in}")
 codename=${2:?the codename of a Debian release}
 architecture=${3:-amd64}
@@ -27,7 +29,7 @@ die() {
 }
 
 fingerprint() { # fingerprint FILE...: hash of everything that determines an image
-    (cd "$project" && echo "$codename $image_size $packages" && cat tests/vm/build.sh "$@") |
+    (cd "$project" && echo "$codename $image_size $packages" && cat tests/vm/{build,shared}.sh "$@") |
         sha256sum | cut -d ' ' -f 1
 }
 
@@ -49,17 +51,6 @@ emulate_programs() { # lets the kernel start programs of arm64 until this script
     mount -t binfmt_misc binfmt_misc $folder
     trap "echo -1 >$folder/qemu-aarch64; umount $folder" EXIT
     cat /usr/lib/binfmt.d/qemu-aarch64.conf >$folder/register
-}
-
-inside() { # inside ROOT COMMAND: run a shell command in a root, with its own mounts and processes; also for places.sh
-    # shellcheck disable=SC2016 # expanded inside
-    unshare --mount --pid --fork --kill-child --propagation private bash -euc '
-        mount --bind "$1" "$1"; cd "$1"
-        mount --rbind /dev dev; mount -t proc proc proc; mount -t sysfs sys sys; mount -t tmpfs run run
-        wheels=${PIP_FIND_LINKS-}
-        if [ -d "$wheels" ]; then mkdir -p ".$wheels"; mount --bind "$wheels" ".$wheels"; fi
-        pivot_root . mnt; umount -l /mnt; cd /
-        exec bash -euc "$2"' inside "$1" "$2"
 }
 
 to_image() { # to_image ROOT NAME HASH: in a new file, since a machine may run from the old one
@@ -135,4 +126,4 @@ main() {
     is_built ready "$hash" || build_ready "$hash"
 }
 
-[ "${BASH_SOURCE[0]}" != "$0" ] || main
+main

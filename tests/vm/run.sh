@@ -31,8 +31,7 @@ export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 project=$(dirname "$(dirname "$here")")
 # shellcheck disable=SC1091 # only -x follows it
-. "$here/kvm.sh"
-declare -A codenames=([12]=bookworm [13]=trixie)
+. "$here/shared.sh"
 work=/var/tmp/railyard-vm
 debian=12
 arch=amd64

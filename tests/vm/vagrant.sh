@@ -18,13 +18,12 @@ export PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin"
 
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 project=$(dirname "$(dirname "$here")")
-declare -A codenames=([12]=bookworm [13]=trixie)
 work=/var/tmp/railyard-vm
 debian=13
 only_box=
 faketime=/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1
 # shellcheck disable=SC1091 # only -x follows it
-. "$here/kvm.sh"
+. "$here/shared.sh"
 packages=(vagrant vagrant-libvirt libvirt-daemon-system dnsmasq-base iptables qemu-system-x86 qemu-utils libfaketime
     debootstrap e2fsprogs git iproute2 rsync)
 short="--workload smoke --modes electrical,on-demand --delays 500 --time 20 --steps 1 --repeats 1 --attempts 1"
@@ -59,7 +58,7 @@ missing_packages() {
     done
 }
 
-inside() { # inside OPTION FUNCTION ARGUMENT...: with mounts and processes that end with it, and it with this script
+in_namespaces() { # in_namespaces OPTION FUNCTION ARGUMENT...: with mounts and processes that end with this script
     setpriv --pdeathsig KILL unshare --mount "$1" --pid --fork --kill-child --mount-proc \
         bash "$here/vagrant.sh" --inside "${@:2}"
 }
@@ -72,20 +71,17 @@ make_box() { # make_box IMAGES: what is set up there, with what the boxes of oth
     mkdir -p "$root/home/vagrant/.ssh"
     cp "$(dpkg -L vagrant | grep '/keys/vagrant.pub$')" "$root/home/vagrant/.ssh/authorized_keys"
     # A machine makes an identity of its own when it boots: two with the same one would get the same address.
-    # shellcheck disable=SC2016 # expanded inside
-    unshare --mount bash -euc '
-        cd "$1"; mount --rbind /dev dev; mount -t proc proc proc; mount -t tmpfs run run
-        exec chroot . bash -euc "$2"' inside "$root" '
-            printf "#!/bin/sh\nexit 101\n" >/usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d
-            export DEBIAN_FRONTEND=noninteractive
-            apt-get -q update
-            apt-get -q -y --no-install-recommends install openssh-server rsync
-            apt-get clean
-            rm /usr/sbin/policy-rc.d
-            systemctl disable -q checks.service
-            chown -R vagrant: /home/vagrant/.ssh; chmod 700 /home/vagrant/.ssh
-            : >/etc/machine-id; rm -f /var/lib/dbus/machine-id
-            : >/etc/resolv.conf' >"$1/box.log" 2>&1 || die 3 "making the box failed; its output is in $1/box.log"
+    inside "$root" '
+        printf "#!/bin/sh\nexit 101\n" >/usr/sbin/policy-rc.d; chmod 755 /usr/sbin/policy-rc.d
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get -q update
+        apt-get -q -y --no-install-recommends install openssh-server rsync
+        apt-get clean
+        rm /usr/sbin/policy-rc.d
+        systemctl disable -q checks.service
+        chown -R vagrant: /home/vagrant/.ssh; chmod 700 /home/vagrant/.ssh
+        : >/etc/machine-id; rm -f /var/lib/dbus/machine-id
+        : >/etc/resolv.conf' >"$1/box.log" 2>&1 || die 3 "making the box failed; its output is in $1/box.log"
     mke2fs -q -t ext4 -d "$root" "$box/disk" 6G >/dev/null
     umount "$root"
     qemu-img convert -O qcow2 "$box/disk" "$box/box.img"
@@ -180,7 +176,7 @@ main() {
     images=$work/debian-$debian
     "$here/build.sh" "$images" "${codenames[$debian]}"
     if [ ! "$images/railyard.box" -nt "$images/ready.img" ] || [ ! "$images/railyard.box" -nt "$here/vagrant.sh" ]; then
-        inside --mount make_box "$images"
+        in_namespaces --mount make_box "$images"
     fi
     if [ -n "$only_box" ]; then
         echo "vagrant box add --name railyard-box $images/railyard.box"
@@ -193,7 +189,7 @@ main() {
     mkdir "$scratch/project"
     git -C "$project" archive HEAD | tar -x -C "$scratch/project"
     boots_with_kvm "$images" || settings "$scratch"
-    inside --net as_a_person "$scratch" "$images/railyard.box"
+    in_namespaces --net as_a_person "$scratch" "$images/railyard.box"
 }
 
 if [ "${1-}" = --inside ]; then

@@ -164,7 +164,7 @@ def test_the_virtual_machine_names_all_missing_packages_before_it_builds_anythin
     script, empty = tmp_path / "vm" / "tests" / "run.sh", tmp_path / "empty"
     script.parent.mkdir(parents=True)
     empty.mkdir()
-    shutil.copy(VM / "kvm.sh", script.parent)
+    shutil.copy(VM / "shared.sh", script.parent)
     script.write_text(f'{functions}\nPATH={empty}\noptions "$@"\nmissing_packages')
     for arguments, emulators in (
         ([], ["qemu-system-x86"]),
@@ -225,7 +225,7 @@ def test_a_resumed_virtual_machine_leaves_out_what_is_right_at_this_commit(tmp_p
     functions = (VM / "run.sh").read_text().removesuffix('main "$@"\n')
     (tmp_path / "vm" / "tests").mkdir(parents=True)
     script = tmp_path / "vm" / "tests" / "run.sh"
-    shutil.copy(VM / "kvm.sh", script.parent)
+    shutil.copy(VM / "shared.sh", script.parent)
     call = "git() { :; }\nhere=$2 only=(cli topos)\nfor commit in $3; do job $1; cat $1/job/names $1/topos.log; done"
     script.write_text(f"{functions}\n{call}")
     passed = [line for line in LOG.splitlines() if "FAILED" not in line]
