@@ -73,8 +73,8 @@ def test_an_ended_agent_or_a_dark_port_is_noticed_at_once_and_only_its_circuits_
     (row,), _ = run(tmp_path, detection={"detect": [signal], "heartbeat_ms": 2000})
     check_went_on(row)
     assert row["replaced_by"] == 16 and row["detect_s"] < 0.3
-    # the spare's four ports, two of each of the two neighbours, and those of the dead chip of which Open vSwitch has not
-    # told yet that their light is out: their circuits are taken down
+    # the spare's four ports, two of each of the two neighbours, and those of the dead chip whose light is not yet told
+    # to be out: their circuits are taken down
     assert 8 <= row["changed_ports"] <= 12
     assert row["rewire_s"] - 0.050 <= 0.020 / 0.3
 

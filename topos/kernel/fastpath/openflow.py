@@ -22,6 +22,7 @@ _MONITOR = struct.Struct("!IIIHBB")
 _INITIAL_ADD_REMOVED_MODIFY_INSTRUCTIONS = 0b11111
 _PACKET_IN, _PORT_CHANGES, _REMOVED_FLOWS = 1, 3, 5  # OFPACPT_..._MASTER
 INITIAL, ADDED, REMOVED, MODIFIED, ABBREVIATED, PAUSED, RESUMED = range(7)
+_UPDATE_HEAD = struct.Struct("!HH")
 _UPDATE = struct.Struct("!HHBBHHH4xQ")
 _WRITE_ACTIONS, _APPLY_ACTIONS = 3, 4
 _OUTPUT = 0
@@ -90,7 +91,7 @@ def flow_updates(reply: bytes) -> Iterator[FlowUpdate]:
     """The updates in a multipart reply of a flow monitor; ``PAUSED`` and ``RESUMED`` have only their event."""
     at, end = 16, len(reply)
     while at + 4 <= end:
-        length, event = struct.unpack_from("!HH", reply, at)
+        length, event = _UPDATE_HEAD.unpack_from(reply, at)
         if length < 4:
             raise ValueError("a flow update is shorter than its header")
         if event in (INITIAL, ADDED, REMOVED, MODIFIED):

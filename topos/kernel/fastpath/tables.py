@@ -52,9 +52,9 @@ class _Flow:
     simple: bool
     in_port: int | None
     eth_dst: bytes | None
-    cookie: int
-    rule: Rule
-    way: int | None
+    cookie: int = 0
+    rule: Rule = TO_OVS
+    way: int | None = ELSEWHERE
     slot: int = ANY_FLOW
     before: Counts = Counts()
 
@@ -129,30 +129,27 @@ class FlowTables:
         if old is not None and self.lasting.replace(key):
             self._end(key, old)
             old = None
-        flow = self._flow_of(update)
+        flow = old or self._new_flow(key, update.match)
         reset = update.event == openflow.ADDED and self._resets.pop(_named(flow), False) is None
-        if old is not None:
-            flow.slot = old.slot
-            flow.before = self._forwarder.flow_counts(old.slot) if reset else old.before
-        if flow.rule.kind != UP:
+        if reset and old is not None:
+            flow.before = self._forwarder.flow_counts(old.slot)
+        output = update.output
+        flow.cookie, flow.rule = update.cookie, TO_OVS
+        flow.way = output if output is None or output in self._ports else ELSEWHERE
+        if flow.simple and flow.way != ELSEWHERE:
             flow.slot = flow.slot or self._forwarder.new_flow()
-            flow.rule = Rule(flow.rule.kind, flow.rule.port, flow.slot) if flow.slot else TO_OVS
+            if flow.slot:
+                flow.rule = Rule(DROP, 0, flow.slot) if output is None else Rule(OUT, output, flow.slot)
         self.lasting.added(flow.cookie)
+        self._mark(flow.in_port)
+
+    def _new_flow(self, key: _Key, match: SimpleMatch) -> _Flow:
+        flow = _Flow(key[0], match.is_simple, match.in_port, match.eth_dst)
         self._flows[key] = flow
         self._by_port.setdefault(flow.in_port, {})[key] = flow
         if flow.simple:
             self._simple[_named(flow)] = flow
-        self._mark(flow.in_port)
-
-    def _flow_of(self, update: FlowUpdate) -> _Flow:
-        match, output = update.match, update.output
-        rule = TO_OVS
-        if match.is_simple and output is None:
-            rule = Rule(DROP)
-        elif match.is_simple and output in self._ports:
-            rule = Rule(OUT, output)
-        way = output if output is None or output in self._ports else ELSEWHERE
-        return _Flow(update.priority, match.is_simple, match.in_port, match.eth_dst, update.cookie, rule, way)
+        return flow
 
     def _remove(self, key: _Key, flow: _Flow) -> None:
         del self._flows[key]
