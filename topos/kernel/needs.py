@@ -55,11 +55,15 @@ def check_needs() -> None:
 
 def refused_versions() -> dict[str, str]:
     """``Open vSwitch`` and why, if the one that is installed is too old."""
-    version = open_vswitch_version()
-    number = re.match(r"(\d+)\.(\d+)", version)
-    if number is None or (int(number[1]), int(number[2])) >= OLDEST_OPEN_VSWITCH:
+    if open_vswitch_is(OLDEST_OPEN_VSWITCH):
         return {}
-    return {"Open vSwitch": f"{version} is older than {'.'.join(map(str, OLDEST_OPEN_VSWITCH))}"}
+    return {"Open vSwitch": f"{open_vswitch_version()} is older than {'.'.join(map(str, OLDEST_OPEN_VSWITCH))}"}
+
+
+def open_vswitch_is(least: tuple[int, int]) -> bool:
+    """Whether the Open vSwitch that runs start has at least version ``least``, or one that cannot be read."""
+    number = re.match(r"(\d+)\.(\d+)", open_vswitch_version())
+    return number is None or (int(number[1]), int(number[2])) >= least
 
 
 @cache

@@ -25,6 +25,7 @@ from railyard.process.start import marked_environment, run_program, start_progra
 from railyard.tools import need_tools
 from topos.kernel import namespaces
 from topos.kernel.namespaces import inside
+from topos.kernel.needs import open_vswitch_is
 from topos.kernel.netlink import SO_RCVBUFFORCE, SO_SNDBUFFORCE, attributes
 from topos.kernel.ovsdb import Ovsdb, Row, as_map, as_set, insert
 
@@ -94,6 +95,9 @@ def remove_kernel_datapath(netns_fd: int) -> None:
 
 
 Datapath = Literal["auto", "system", "netdev"]
+_LEAST_ON_ONE_PROCESSOR = 3, 5
+"""Open vSwitch 3.1 has no thread for the packets of the kernel's datapath on one processor (it says: overriding
+n-handler-threads to 0), and loses the first packet of every flow; 3.5 has one."""
 _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 _START_S = 20.0
 _TABLE_S = 10.0
@@ -151,18 +155,22 @@ def _take_table(name: str, child: subprocess.Popen[str], table: Mapping[str, int
 
 
 def choose_datapath(asked: Datapath) -> Literal["system", "netdev"]:
-    """The datapath to use: the one ``asked`` for, or for ``auto`` the kernel's where there is one.
+    """The datapath to use: the one ``asked`` for, or for ``auto`` the kernel's where it works.
 
-    Raises ``MachineError`` for ``system`` on a kernel without it, ``ConfigError`` for an unknown name.
+    Raises ``MachineError`` for ``system`` where it does not, ``ConfigError`` for an unknown name.
     """
     if asked not in ("auto", "system", "netdev"):
         raise ConfigError(f"must be auto, system or netdev, not {asked}", key="datapath")
     if asked == "netdev":
         return "netdev"
-    if kernel_datapath():
+    served = os.cpu_count() != 1 or open_vswitch_is(_LEAST_ON_ONE_PROCESSOR)
+    if served and kernel_datapath():
         return "system"
     if asked == "system":
-        raise MachineError("this kernel has no Open vSwitch datapath; use datapath netdev or auto")
+        alone = "Open vSwitch cannot use the kernel's datapath on one processor"
+        raise MachineError(
+            f"this {'kernel has no Open vSwitch datapath' if served else alone}; use datapath netdev or auto"
+        )
     return "netdev"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import socket
 import struct
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from railyard.errors import ConfigError, MachineError
-from topos.kernel import ovs
+from topos.kernel import needs, ovs
 from topos.kernel import ovs as module
 from topos.kernel.ovs import (
     Bridge,
@@ -97,19 +98,32 @@ def ended(status: int) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "kernel", "chosen"),
-    [("auto", True, "system"), ("auto", False, "netdev"), ("netdev", True, "netdev"), ("system", True, "system")],
+    ("asked", "kernel", "processors", "version", "chosen"),
+    [
+        ("auto", True, 2, "3.1.0", "system"),
+        ("auto", False, 2, "3.1.0", "netdev"),
+        ("netdev", True, 2, "3.1.0", "netdev"),
+        ("system", True, 2, "3.1.0", "system"),
+        ("auto", True, 1, "3.1.0", "netdev"),
+        ("auto", True, 1, "3.5.0", "system"),
+    ],
 )
-def test_the_kernel_s_datapath_is_taken_where_there_is_one(
-    asked: Datapath, kernel: bool, chosen: str, monkeypatch: pytest.MonkeyPatch
+def test_the_kernel_s_datapath_is_taken_where_it_works(
+    asked: Datapath, kernel: bool, processors: int, version: str, chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ovs, "kernel_datapath", lambda: kernel)
+    monkeypatch.setattr(os, "cpu_count", lambda: processors)
+    monkeypatch.setattr(needs, "open_vswitch_version", lambda: version)
     assert choose_datapath(asked) == chosen
 
 
 def test_a_datapath_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ovs, "kernel_datapath", lambda: False)
     with pytest.raises(MachineError, match=r"no Open vSwitch datapath; use datapath netdev or auto"):
+        choose_datapath("system")
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(needs, "open_vswitch_version", lambda: "3.1.0")
+    with pytest.raises(MachineError, match=r"cannot use the kernel's datapath on one processor; use"):
         choose_datapath("system")
     with pytest.raises(ConfigError, match="must be auto, system or netdev, not fast") as caught:
         choose_datapath("fast")  # type: ignore[arg-type]
