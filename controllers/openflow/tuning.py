@@ -160,11 +160,15 @@ class Tuning:
     def resumed(self, switch: str, now: float) -> list[Action]:
         """Begin the orders of all reconfigurations under way on ``switch`` again, whose ports have no flow now.
 
-        A dark time that has begun does not begin again.
+        A dark time that has begun does not begin again. Ports that only lost their circuit and have one of a later
+        reconfiguration since are left to that.
         """
         actions: list[Action] = []
         for number in [n for n, running in self._under_way.items() if running.action.switch == switch]:
-            self._under_way[number].attempt += 1
+            running = self._under_way[number]
+            running.attempt += 1
+            taken = self._sender.engine.optical.switches[switch].target.ports - running.action.after.ports
+            running.action = replace(running.action, ports=running.action.ports - taken)
             actions += self._darken(number, now)
         return actions
 

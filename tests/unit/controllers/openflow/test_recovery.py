@@ -178,15 +178,32 @@ def test_requests_and_rewirings_of_rails(data: st.DataObject) -> None:
     world.check_tables()
 
 
+def registered() -> Ailing:
+    world = Ailing(rail_plan(4))
+    world.ask("job", op="register", policy="opus", job=Job("j", tuple(pipeline_groups(2, 2)), "x", 0.0))
+    assert world.wait("job") == {"ok": True}
+    return world
+
+
+def test_a_rewiring_that_goes_on_leaves_a_port_that_another_has_taken_since() -> None:
+    world = registered()
+    switch = world.plan.switches[0]
+    world.ask("long", op="rewire", switch=switch.name, circuits=[[2, 4]], delay_s=1.5)
+    world.ask("short", op="rewire", switch=switch.name, circuits=[[1, 5]], delay_s=0.0)
+    assert world.wait("short") == {"ok": True}
+    world.leave(switch.dpid)
+    world.join(switch.dpid)
+    assert world.wait("long") == {"ok": True}
+    assert world.goes(switch, 1) == 5
+    world.check_tables()
+
+
 @pytest.mark.parametrize(("filled_s", "peer"), [(1.0, 7), (0.0, None)])
 def test_a_circuit_returns_to_a_port_that_failed_while_its_switch_was_given_up(
     filled_s: float, peer: int | None
 ) -> None:
     """Unless the switch does not have its flows yet: then it is lost, for the engine too."""
-    world = Ailing(rail_plan(4))
-    job = Job("j", tuple(pipeline_groups(2, 2)), "x", 0.0)
-    world.ask("job", op="register", policy="opus", job=job)
-    assert world.wait("job") == {"ok": True}
+    world = registered()
     switch = world.plan.switches[0]
     world.leave(switch.dpid)
     world.core.port_changed(switch.dpid, 7, False)
