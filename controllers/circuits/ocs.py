@@ -67,6 +67,12 @@ class OpticalSwitch:
     def failed(self) -> frozenset[int]:
         return frozenset(self._failed)
 
+    @property
+    def returning(self) -> set[Circuit]:
+        """The lost circuits whose ports work and are free."""
+        out = self.target.ports | self._dark.keys() | self._failed
+        return {c for c in self._lost if out.isdisjoint(c.ports)}
+
     def state(self, port: int) -> PortState:
         """The state of one port; ``CircuitError`` if the switch has no such port."""
         self._check([port])
@@ -126,21 +132,17 @@ class OpticalSwitch:
         return change
 
     def abort(self, reconfiguration_id: int) -> Change:
-        """Undo a reconfiguration that the switch did not execute: its ports get back their former circuits.
+        """End a reconfiguration that the switch may not have executed: its ports are left without a circuit.
 
-        Those with a broken port are lost, as they would have been at the failure, until it is repaired.
+        ``return_of_lost`` brings the former circuits back.
         """
         change = self.finish(reconfiguration_id)
-        own = change.ports - self._dark.keys()
-        kept = self.target.without_ports(own)
-        back = [c for c in change.before if own.issuperset(c.ports) and not kept.ports.intersection(c.ports)]
-        broken = [c for c in back if self._failed.intersection(c.ports)]
-        self._lost.update(broken)
-        self.target = Matching([*kept, *(c for c in back if c not in broken)])
+        self.target = self.target.without_ports(change.tuned)
+        self._lost.update(c for c in change.before if change.ports.issuperset(c.ports))
         return change
 
     def take_over(self, up: Matching, dark: Iterable[Circuit]) -> None:
-        """Begin with the circuits that the switch has: those ``up``, and ``dark`` ones for ``return_of_repaired``."""
+        """Begin with the circuits that the switch has: those ``up``, and ``dark`` ones for ``return_of_lost``."""
         self.target, self._lost = up, set(dark)
 
     def fail(self, port: int) -> None:
@@ -149,7 +151,7 @@ class OpticalSwitch:
         self._failed.add(port)
 
     def restore(self, port: int) -> None:
-        """Repair ``port``. ``return_of_repaired`` is the change that follows."""
+        """Repair ``port``. ``return_of_lost`` is the change that follows."""
         self._check([port])
         self._failed.discard(port)
 
@@ -161,12 +163,12 @@ class OpticalSwitch:
         self._lost.update(c for c in self.target if broken.intersection(c.ports))
         return self.change_to(self.target.without_ports(broken))
 
-    def return_of_repaired(self) -> Change | None:
-        """The change that restores circuits lost to a broken port whose ports work and are free; None without any."""
+    def return_of_lost(self) -> Change | None:
+        """The change that restores lost circuits whose ports work and are free; None without any."""
         used = self.target.ports | self._dark.keys()
         self._lost = {c for c in self._lost if not used.intersection(c.ports)}
-        back = [c for c in self._lost if not self._failed.intersection(c.ports)]
-        self._lost.difference_update(back)
+        back = self.returning
+        self._lost -= back
         return self.change_to(Matching([*self.target, *back])) if back else None
 
     def _check(self, ports: Iterable[int]) -> None:

@@ -99,7 +99,7 @@ class Engine:
         if resumes:
             membership.absent.update(membership.ranks)
             for name, device in self.optical.switches.items():
-                change = device.return_of_repaired()
+                change = device.return_of_lost()
                 if change is not None:
                     actions.append(self.optical.begin(name, change, None, job.dark_s, now, now))
         return actions
@@ -324,11 +324,8 @@ class Engine:
         if device.state(port) != "failed":
             return []
         device.restore(port)
-        actions: list[Action] = [Note("port", now, fields={"rail": switch, "port": port, "state": "restored"})]
-        change = device.return_of_repaired()
-        if change is not None:
-            actions.append(self.optical.begin(switch, change, None, self._default_delay_s(), now, now))
-        return actions + self._queue.advance(now)
+        note = Note("port", now, fields={"rail": switch, "port": port, "state": "restored"})
+        return [note, *self.bring_back(switch, now)]
 
     def carrier_changed(self, switch: str, port: int, rank: int, up: bool, now: float) -> list[Action]:
         """Record that a chip's port on an electrical switch lost its carrier, or (``up``) has it again."""
@@ -364,10 +361,21 @@ class Engine:
         return self._queue.ended(self.routing.end(reconfiguration_id), now)
 
     def failed(self, reconfiguration_id: int, reason: str, now: float) -> list[Action]:
-        """Abort a reconfiguration or re-routing that a switch did not execute; its request is refused."""
+        """Abort a reconfiguration or re-routing that a switch did not execute; its request is refused.
+
+        What circuits its ports had come back when the switch has its flows again (``bring_back``).
+        """
         if self.routing.has(reconfiguration_id):
             return self._queue.failed(self.routing.end(reconfiguration_id), reason, now)
         return self._queue.failed(self.optical.abort(reconfiguration_id).owner, reason, now)
+
+    def bring_back(self, switch: str, now: float) -> list[Action]:
+        """Bring back the circuits that ``switch`` has lost: it has its flows again, or one of its ports is repaired."""
+        device = self.optical.switches.get(switch)
+        change = device.return_of_lost() if device is not None else None
+        if change is None:
+            return self._queue.advance(now)
+        return [self.optical.begin(switch, change, None, self._default_delay_s(), now, now), *self._queue.advance(now)]
 
     # ---- inside -----------------------------------------------------------------------------------------------
 

@@ -83,8 +83,8 @@ class OpticalState:
         return {name: switch.target for name, switch in self.switches.items()}
 
     def circuits_and_reverts(self) -> set[SwitchCircuit]:
-        """All circuits of every switch, and those that return if a reconfiguration under way fails."""
-        found = {(name, circuit) for name, switch in self.switches.items() for circuit in switch.target}
+        """All circuits of every switch, those that return, and those that do if a reconfiguration under way fails."""
+        found = {(name, c) for name, switch in self.switches.items() for c in (*switch.target, *switch.returning)}
         for darken in (running.darken for running in self._running.values()):
             found.update((darken.switch, c) for c in darken.before if darken.ports.issuperset(c.ports))
         return found

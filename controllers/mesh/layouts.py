@@ -124,21 +124,6 @@ class MeshLayouts:
                 paths[self.behind[port], light.port_out] = light.gates
         return MeshLayout(Matching(circuits), Routed(tuple(states), paths), self.behind)
 
-    def joined(self, kept: MeshLayout, back: Iterable[Circuit], before: MeshLayout) -> MeshLayout:
-        """``kept`` with those circuits of ``back`` that can return to their paths in ``before``."""
-        states, taken = list(kept.routed.states), set(kept.routed.crossed)
-        paths, circuits = dict(kept.routed.paths), list(kept.matching)
-        for circuit in sorted(back):
-            gates = before.path(circuit)
-            if any(gate in taken and states[gate] != before.routed.states[gate] for gate in gates):
-                continue
-            for gate in gates:
-                states[gate] = before.routed.states[gate]
-            taken.update(gates)
-            paths[self._pair(circuit)] = before.routed.paths[self._pair(circuit)]
-            circuits.append(circuit)
-        return MeshLayout(Matching(circuits), Routed(tuple(states), paths), self.behind)
-
     def _pair(self, circuit: Circuit) -> Pair:
         a, b = (self.behind[port] for port in circuit.ports)
         return (a, b) if a < b else (b, a)

@@ -32,9 +32,8 @@ class LaidMatching(Matching):
 
 @dataclass(frozen=True)
 class Relaying(Change):
-    """A change from one layout to another; ``ports`` includes those whose circuit stays and whose path moves."""
+    """A change to another layout; ``ports`` includes those whose circuit stays and whose path moves."""
 
-    former: MeshLayout = field(compare=False, kw_only=True)
     layout: MeshLayout = field(compare=False, kw_only=True)
 
 
@@ -59,7 +58,7 @@ class PipSwitch(OpticalSwitch):
         layout = after.layout if isinstance(after, LaidMatching) else self.layouts.find(after, self.layout)
         ports = self.target.changed_ports(after) | self.layout.moved(layout)
         if ports:
-            return Relaying(ports, self.target, after, former=self.layout, layout=layout)
+            return Relaying(ports, self.target, after, layout=layout)
         self.layout = layout  # gates that no light crosses may change at any time
         return None
 
@@ -68,28 +67,20 @@ class PipSwitch(OpticalSwitch):
         layout = change.layout if isinstance(change, Relaying) else self.layouts.find(change.after, self.layout)
         if not self.layout.moved(layout) <= change.ports:
             raise CircuitError(f"{self.name} has changed since this reconfiguration was planned; plan it again")
-        begun = Relaying(change.ports, change.before, change.after, former=self.layout, layout=layout)
+        begun = Relaying(change.ports, change.before, change.after, layout=layout)
         super().begin(begun, reconfiguration_id)
         self.layout, self.target = layout, layout.matching
 
     def abort(self, reconfiguration_id: int) -> Change:
-        """Undo a reconfiguration, as of any OCS, with the former paths.
-
-        A circuit whose gates other circuits have used since does not return.
-        """
         change = super().abort(reconfiguration_id)
-        assert isinstance(change, Relaying)  # as ``begin`` made it
-        own = change.ports - self.dark
-        back = [circuit for circuit in self.target if own.issuperset(circuit.ports)]
-        kept = self.layouts.find(self.target.without_ports(own), self.layout)
-        self.layout = self.layouts.joined(kept, back, change.former)
+        self.layout = self.layouts.find(self.target, self.layout)
         self.target = self.layout.matching
         return change
 
-    def return_of_repaired(self) -> Change | None:
-        """The change that restores circuits of repaired ports, as of any OCS; None if the mesh has no paths."""
+    def return_of_lost(self) -> Change | None:
+        """The change that restores lost circuits, as of any OCS; None if the mesh has no paths."""
         try:
-            return super().return_of_repaired()
+            return super().return_of_lost()
         except CircuitError:
             return None
 

@@ -128,7 +128,8 @@ class Recovery:
         if trouble is None:
             return actions
         fields = {"rail": name, "problem": trouble.problem}
-        return [Note("recovered", trouble.since, now, fields, source="switch"), *actions]
+        back = self._sender.engine.bring_back(name, now)
+        return [Note("recovered", trouble.since, now, fields, source="switch"), *actions, *back]
 
     def call_missing(self, wait_s: float, now: float) -> Iterable[Action]:
         """Have switches connect that never have, as after a restart of the controller, and again after a while."""

@@ -57,8 +57,10 @@ class Player:
         self.do(self.engine.reconfigured(darken.reconfiguration_id, self.now))
 
     def refuse(self, which: int = 0, reason: str = "rack0 refused it") -> None:
-        """A switch refuses a reconfiguration."""
-        self.do(self.engine.failed(self.dark.pop(which).reconfiguration_id, reason, self.now))
+        """A switch refuses a reconfiguration, and then takes its flows."""
+        darken = self.dark.pop(which)
+        self.do(self.engine.failed(darken.reconfiguration_id, reason, self.now))
+        self.do(self.engine.bring_back(darken.switch, self.now))
 
     def ask(self, group: str, index: int = 0, ranks: tuple[int, ...] | None = None) -> None:
         """Members ask (all by default)."""

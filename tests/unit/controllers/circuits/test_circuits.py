@@ -99,13 +99,24 @@ def test_a_port_that_only_loses_its_circuit_may_be_taken_at_once() -> None:
     assert switch.up == Matching([(1, 3), (2, 4)])
 
 
-def test_an_aborted_reconfiguration_leaves_everything_as_it_was() -> None:
-    switch = switch_with((1, 2), (3, 4))
-    go(switch, Matching([(1, 3), (2, 4)]), 2)
+def test_circuits_of_an_aborted_reconfiguration_are_down_until_they_return() -> None:
+    switch = switch_with((1, 2), (3, 4), (5, 6))
+    go(switch, Matching([(1, 3), (2, 4), (5, 6)]), 2)
     switch.abort(2)
-    assert switch.up == Matching([(1, 2), (3, 4)])
+    assert switch.up == Matching([(5, 6)])
     with pytest.raises(ControlError, match="no reconfiguration 2"):
         switch.finish(2)
+    back = switch.return_of_lost()
+    assert back is not None and back.after == Matching([(1, 2), (3, 4), (5, 6)])
+
+
+def test_an_aborted_reconfiguration_leaves_a_circuit_that_took_one_of_its_ports() -> None:
+    switch = switch_with((1, 2), (3, 4))
+    go(switch, Matching([(1, 3)]), 2)
+    go(switch, Matching([(1, 3), (2, 4)]), 3)
+    switch.finish(3)
+    switch.abort(2)
+    assert switch.up == Matching([(2, 4)]) and switch.return_of_lost() is None
 
 
 def test_update_modes() -> None:
@@ -128,7 +139,7 @@ def test_a_failed_port_loses_its_circuit_and_gets_it_back() -> None:
     switch.finish(2)
     assert (switch.state(1), switch.state(2)) == ("blocked", "failed")
     switch.restore(2)
-    back = switch.return_of_repaired()
+    back = switch.return_of_lost()
     assert back is not None and back.after == Matching([(1, 2), (3, 4)])
 
 
@@ -142,4 +153,4 @@ def test_a_lost_circuit_does_not_come_back_over_a_new_one() -> None:
     go(switch, Matching([(1, 3)]), 3)
     switch.finish(3)
     switch.restore(2)
-    assert switch.return_of_repaired() is None
+    assert switch.return_of_lost() is None

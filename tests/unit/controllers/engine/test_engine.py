@@ -118,12 +118,12 @@ def test_a_member_that_has_left_is_named_to_those_who_wait() -> None:
     assert world.granted("dp-s1-r0")
 
 
-def test_a_switch_that_fails_refuses_and_keeps_its_circuits() -> None:
+def test_a_switch_that_fails_refuses_and_gets_its_circuits_again() -> None:
     world = player()
     world.ask("pp-s0-d0-r0", 0)
-    darken = world.dark.pop()
-    world.do(world.engine.failed(darken.reconfiguration_id, "rail0 is gone", 1.0))
+    world.refuse(reason="rail0 is gone")
     assert {(r.rank, r.reason) for r in world.refused} == {(0, "rail0 is gone"), (2, "rail0 is gone")}
+    world.settle()
     assert standing(world) == RINGS
     world.ask("pp-s0-d1-r0", 0)
     world.settle()

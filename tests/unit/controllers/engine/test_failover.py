@@ -171,6 +171,7 @@ def test_a_switch_that_refuses_the_splice_strands_the_job_and_gives_the_spare_ba
     here = world()
     here.fail(0)
     here.refuse(0)
+    here.settle()
     news = here.engine.changes_since("A", 0)
     assert news is not None and (news["state"], news["reason"]) == ("stranded", "rack0 refused it")
     assert here.goes() == A | B and here.engine.registry.free() == (8, 9)

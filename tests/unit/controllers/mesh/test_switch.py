@@ -239,7 +239,7 @@ def test_a_broken_port_takes_its_circuit_and_gives_it_back_only_where_there_is_a
     switch.finish(2)
     go(switch, 3, (2, 4))
     switch.restore(3)
-    assert switch.return_of_repaired() is None
+    assert switch.return_of_lost() is None
     assert switch.up == Matching([(2, 4)])
 
 

@@ -185,6 +185,22 @@ def registered() -> Ailing:
     return world
 
 
+def test_what_a_rewiring_took_is_not_granted_when_its_switch_is_given_up() -> None:
+    world = registered()
+    switch = world.plan.switches[0]
+    world.ask("by hand", op="rewire", switch=switch.name, circuits=[[1, 2], [3, 4]])
+    world.leave(switch.dpid)
+    for rank in (0, 1):
+        world.ask(rank, op="request", job="j", rank=rank, group="dp-s0-r0", index=0)
+    world.clock.advance(AWAY_S + 1)
+    assert {world.answers[asked].get("error") for asked in ("by hand", 0, 1)} == {
+        "rail0 lost its connection to the controller"
+    }
+    world.heal()
+    assert (world.goes(switch, 1), world.goes(switch, 2)) == (4, 3)
+    world.check_tables()
+
+
 def test_a_rewiring_that_goes_on_leaves_a_port_that_another_has_taken_since() -> None:
     world = registered()
     switch = world.plan.switches[0]
