@@ -78,11 +78,12 @@ class PipSwitch(OpticalSwitch):
         return change
 
     def return_of_lost(self) -> Change | None:
-        """The change that restores lost circuits, as of any OCS; None if the mesh has no paths."""
+        """The change that restores lost circuits, as of any OCS; None if the mesh has no paths beside the others."""
         try:
-            return super().return_of_lost()
+            change = super().return_of_lost()
         except CircuitError:
             return None
+        return change if change is not None and change.ports.isdisjoint(self.target.ports) else None
 
     def warm(self, matchings: Iterable[Matching], search_s: float = SEARCH_S) -> None:
         """Find the layouts of a rotation before its first slot: from each matching to the next, cyclically.

@@ -243,6 +243,21 @@ def test_a_broken_port_takes_its_circuit_and_gives_it_back_only_where_there_is_a
     assert switch.up == Matching([(2, 4)])
 
 
+def test_a_circuit_that_returns_moves_no_other() -> None:
+    switch = pip(8)
+    go(switch, 1, (5, 8), (3, 6), (1, 2))
+    for port in (8, 3, 2):
+        switch.fail(port)
+    change = switch.removal_of_broken()
+    assert change is not None
+    switch.begin(change, 2)
+    switch.finish(2)
+    go(switch, 3, (4, 7))
+    for port in (8, 3, 2):
+        switch.restore(port)
+    assert switch.return_of_lost() is None
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_happens_the_gates_do_what_the_switch_says(seed: int) -> None:
     random, switch = Random(seed), pip(8)
