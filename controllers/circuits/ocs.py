@@ -52,7 +52,7 @@ class OpticalSwitch:
         self._dark: dict[int, int] = {}
         self._changes: dict[int, Change] = {}
         self._failed: set[int] = set()
-        self._lost: set[Circuit] = set()
+        self._lost = Matching()
 
     @property
     def up(self) -> Matching:
@@ -138,12 +138,13 @@ class OpticalSwitch:
         """
         change = self.finish(reconfiguration_id)
         self.target = self.target.without_ports(change.tuned)
-        self._lost.update(c for c in change.before if change.ports.issuperset(c.ports))
+        own = Matching(c for c in change.before if change.ports.issuperset(c.ports))
+        self._lost = self._lost.replaced_by(own)
         return change
 
     def take_over(self, up: Matching, dark: Iterable[Circuit]) -> None:
         """Begin with the circuits that the switch has: those ``up``, and ``dark`` ones for ``return_of_lost``."""
-        self.target, self._lost = up, set(dark)
+        self.target, self._lost = up, Matching(dark)
 
     def fail(self, port: int) -> None:
         """Break ``port``: its circuit is no longer up. ``removal_of_broken`` is the change that follows."""
@@ -160,15 +161,14 @@ class OpticalSwitch:
         broken = {p for p in self._failed if p not in self._dark and self.target.peer(p) is not None}
         if not broken:
             return None
-        self._lost.update(c for c in self.target if broken.intersection(c.ports))
+        self._lost = self._lost.replaced_by(Matching(c for c in self.target if broken.intersection(c.ports)))
         return self.change_to(self.target.without_ports(broken))
 
     def return_of_lost(self) -> Change | None:
         """The change that restores lost circuits whose ports work and are free; None without any."""
-        used = self.target.ports | self._dark.keys()
-        self._lost = {c for c in self._lost if not used.intersection(c.ports)}
         back = self.returning
-        self._lost -= back
+        used = self.target.ports | self._dark.keys()
+        self._lost = self._lost.without_ports(used.union(*(c.ports for c in back)))
         return self.change_to(Matching([*self.target, *back])) if back else None
 
     def _check(self, ports: Iterable[int]) -> None:

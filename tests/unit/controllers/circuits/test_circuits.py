@@ -154,3 +154,24 @@ def test_a_lost_circuit_does_not_come_back_over_a_new_one() -> None:
     switch.finish(3)
     switch.restore(2)
     assert switch.return_of_lost() is None
+
+
+def lose(switch: OpticalSwitch, port: int, number: int) -> None:
+    switch.fail(port)
+    change = switch.removal_of_broken()
+    assert change is not None
+    switch.begin(change, number)
+    switch.finish(number)
+
+
+def test_of_two_circuits_that_a_port_has_lost_the_last_one_returns() -> None:
+    switch = switch_with((1, 2))
+    lose(switch, 2, 2)
+    go(switch, Matching([(1, 3)]), 3)
+    switch.finish(3)
+    lose(switch, 1, 4)
+    switch.restore(2)
+    assert switch.return_of_lost() is None
+    switch.restore(1)
+    back = switch.return_of_lost()
+    assert back is not None and back.after == Matching([(1, 3)])
