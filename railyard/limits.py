@@ -20,10 +20,10 @@ LEAST_ROOM_BYTES = 1 << 20
 _BASE_BYTES, _HOST_BYTES = 150_000_000, 500_000
 """Of memory: runs on 8 and 16 hosts had 170 and 151 MB beside the process that starts them (PSS), 512 agents 380 MB."""
 _CGROUPS = (
-    (r"^0::/(.*)$", "", "memory.max", "memory.current", "file"),
-    (r"^\d+:memory:/(.*)$", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_cache"),
+    (r"^0::/(.*)$", "", "memory.max", "memory.current", "(?:in)?active_file"),
+    (r"^\d+:memory:/(.*)$", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_(?:in)?active_file"),
 )
-"""Of cgroups, versions 2 and 1: line in /proc/self/cgroup, folder, files of limit and use, key of what can be freed."""
+"""Of cgroups 2 and 1: line in /proc/self/cgroup, folder, files of limit and use, keys of what can be freed."""
 
 
 def files_of(hosts: int, ports: int) -> int:
@@ -78,14 +78,14 @@ def _left_in_groups(proc: Path, groups: Path) -> Iterator[int]:
     """Bytes that the limits of the cgroups of this process leave; a container is in one that it sees as ``/``."""
     with suppress(OSError):
         own = (proc / "self" / "cgroup").read_text()
-        for line, folder, most, used, cache in _CGROUPS:
+        for line, folder, most, used, freed in _CGROUPS:
             for name in re.findall(line, own, re.MULTILINE):
                 place = groups / folder / name
                 for group in (place, *place.parents):
                     with suppress(OSError, ValueError):
                         left = int((group / most).read_text()) - int((group / used).read_text())
-                        cached = re.search(rf"^{cache} (\d+)$", (group / "memory.stat").read_text(), re.MULTILINE)
-                        yield max(0, left + (int(cached[1]) if cached else 0))
+                        more = re.findall(rf"^{freed} (\d+)$", (group / "memory.stat").read_text(), re.MULTILINE)
+                        yield max(0, left + sum(map(int, more)))
 
 
 def check_room(folder: Path) -> None:

@@ -67,11 +67,13 @@ def test_the_usual_limit_is_enough_for_two_hundred_hosts() -> None:
         ("0::/a/b", {}, 2000 << 10),
         ("0::/a/b", {"a/memory.max": "max", "a/memory.current": "5"}, 2000 << 10),
         ("0::/a/b", {"a/memory.max": "900000", "a/memory.current": "500000", "a/memory.stat": ""}, 400_000),
-        ("0::/a/b", {"a/b/memory.max": "900000", "a/b/memory.current": "500000", "a/b/memory.stat": "anon 1\nfile 9\n"},
-         400_009),
+        ("0::/a/b", {"a/b/memory.max": "900000", "a/b/memory.current": "500000",
+                     "a/b/memory.stat": "anon 1\nfile 9\nshmem 4\ninactive_file 3\nactive_file 2\n"},
+         400_005),
         ("0::/", {"memory.max": "1000", "memory.current": "5000", "memory.stat": ""}, 0),
         ("4:memory:/a", {"memory/a/memory.limit_in_bytes": "1000", "memory/a/memory.usage_in_bytes": "900",
-                         "memory/a/memory.stat": "cache 7\ntotal_cache 50\n"}, 150),
+                         "memory/a/memory.stat": "active_file 7\ntotal_cache 80\ntotal_shmem 30\n"
+                                                "total_inactive_file 40\ntotal_active_file 10\n"}, 150),
         ("4:cpu:/a", {"memory/a/memory.limit_in_bytes": "1000"}, 2000 << 10),
     ],
 )  # fmt: skip
