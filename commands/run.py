@@ -130,8 +130,8 @@ def _spare(experiment: Experiment[Any]) -> None:
     try:
         _ = experiment.scale
     except ConfigError:  # its transfers are too short for a rate that is so much lower
-        experiment.spared_share, says = 0.0, ""
-    if says:
+        experiment.spared_share = 0.0
+    if experiment.spared_share:
         print(says, file=sys.stderr)
 
 

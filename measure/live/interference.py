@@ -176,8 +176,9 @@ def steady_load() -> tuple[float, str]:
 
     It is 0 where one of two readings is what the verdict of a run does not mind, so that it may pass soon.
     """
-    others, cores, loads = OtherProcesses(os.getpid()), os.cpu_count() or 1, []
+    cores, loads = os.cpu_count() or 1, []
     for seconds in _READINGS_S:
+        others = OtherProcesses(os.getpid())  # a new one, which does not repeat its last reading
         time.sleep(seconds)
         loads.append(others.read())
         if loads[-1].share * cores <= Limits().other_cores:

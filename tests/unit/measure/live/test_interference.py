@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -216,6 +218,18 @@ def test_a_run_waits_for_a_quiet_machine_no_longer_than_it_may(monkeypatch: pyte
     monkeypatch.setattr(Processor, "read", lambda self, seconds: Load(0.5, 2, 0.0, 0.09, None, None))
     said = wait_for_quiet(1)
     assert said is not None and ": other guests of the hardware took 9.0% of the processors;" in said
+
+
+def test_a_load_that_has_gone_is_seen_where_readings_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([1_000_000, 0])
+
+    def used(self: OtherProcesses) -> Counter[str]:
+        time.sleep(0.02)
+        return Counter(sh=next(ticks))
+
+    monkeypatch.setattr(OtherProcesses, "used", used)
+    monkeypatch.setattr("measure.live.interference._READINGS_S", (0.01, 0.01))
+    assert steady_load() == (0.0, "")
 
 
 @pytest.mark.parametrize(
