@@ -142,6 +142,8 @@ def _check(options: Namespace, runs: Sequence[MeasuredRun]) -> None:
     for name in ("out", "results"):
         if getattr(options, name) is not None and not options.run:
             raise ConfigError("is used with --run alone; leave it out", key=f"--{name}")
+    if options.out is not None and options.out.exists() and not options.out.is_dir():
+        raise ConfigError(f"{options.out} is no folder; name another", key="--out")
     if options.compare and (options.run or options.pages):
         raise ConfigError("measures nothing and writes nothing; leave it or the other option out", key="--compare")
     need = [run.name for run in runs if run.root]
