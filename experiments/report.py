@@ -277,7 +277,7 @@ def as_rich(table: Table, width: int = WIDTH) -> RichTable:
     columns = table.shown(width)
     for column, columns_wide in columns.items():
         justify: Literal["left", "right"] = "left" if column.left else "right"
-        made.add_column(column.name, justify=justify, width=columns_wide, overflow="fold")
+        made.add_column(Text(column.name), justify=justify, width=columns_wide, overflow="fold")
     for row in table.rows:
         made.add_row(*(column.cell(row) for column in columns))
     return made

@@ -440,11 +440,13 @@ def test_what_is_measured_for_others_names_nobody_and_is_compared(
     assert read_kept(Path("theirs"), NAMES)[0]["fabric-cost"].origin.keys() == ORIGIN
     assert "| `opus-cost` | 4.35x | 4.35 (derived by us) | ±1 % | holds |" in written
     capsys.readouterr()
-    assert main(["claims", "--docs", "docs", "--compare", "theirs", "docs/measured"]) == 0
+    Path("theirs").rename("the[bold]irs")
+    assert main(["claims", "--docs", "docs", "--compare", "the[bold]irs", "docs/measured"]) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     assert re.search(r"^opus-cost +4.35x +4.35x +4.35x *\n +holds +holds +holds *\n", text, re.MULTILINE)
-    assert re.search(r"^theirs: .+, Railyard \S+ \(1 run\)\.", text, re.MULTILINE) and "\nhere: " in text
+    assert re.search(r"^the\[bold\]irs: .+, Railyard \S+ \(1 run\)\.", text, re.MULTILINE) and "\nhere: " in text
+    assert text.count("the[bold]irs") == 2, "at the head of its column, and beside its machine"
 
 
 @pytest.mark.parametrize(
