@@ -38,7 +38,7 @@ options() {
         case $1 in
             --box) only_box=yes ;;
             --debian) debian=${2-} && shift ;;
-            --work) work=$(realpath -ms "${2-}") && shift ;;
+            --work) work=$(realpath -ms "${2-.}") && shift ;;
             -h | --help)
                 sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
                 exit

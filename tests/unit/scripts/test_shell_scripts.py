@@ -49,6 +49,13 @@ def test_setup_refuses_an_unknown_option_in_one_sentence() -> None:
     assert "--chekc" in refused.stderr
 
 
+@pytest.mark.parametrize("script", [VM / "run.sh", VM / "vagrant.sh", PLACES], ids=lambda path: path.name)
+@pytest.mark.parametrize("option", ["--debian", "--work"])
+def test_an_option_without_its_value_is_refused_before_anything_is_made(script: Path, option: str) -> None:
+    refused = run(script, option, **as_nobody())
+    assert refused.returncode == 2 and "needs a value" in refused.stderr
+
+
 def test_check_names_a_missing_environment_and_changes_nothing(tmp_path: Path) -> None:
     environ = {**os.environ, "RAILYARD_VENV": str(tmp_path / "none")}
     checked = run(ROOT / "scripts" / "setup.sh", "--check", env=environ)
