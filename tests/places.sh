@@ -141,6 +141,7 @@ options() {
 
 attempt() { # attempt IMAGES NAME BASE PERSON PREFIX FOLDER
     local place=$1/place functions status=0
+    rm -rf --one-file-system "$place" # of one that was interrupted
     mkdir -p "$place"/{upper,work,root}
     mount -t overlay -o "lowerdir=$1/$3,upperdir=$place/upper,workdir=$place/work" places "$place/root"
     git -C "$tests/.." archive HEAD >"$place/root/project.tar"
