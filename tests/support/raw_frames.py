@@ -117,7 +117,7 @@ class Fabric:
 
 
 @contextmanager
-def running(topology: Topo, framework: str, rest: bool = False, **emulation: Any) -> Iterator[Fabric]:
+def running(topology: Topo, framework: str = "os-ken", rest: bool = False, **emulation: Any) -> Iterator[Fabric]:
     """A fabric with our controller, and its REST interface if ``rest``; ``emulation``: arguments of ``Emulation``."""
     with Emulation(topology, **emulation) as net:
         folder = Path(net.yard.run_dir)

@@ -1,4 +1,4 @@
-"""Chips that fail on a real Open vSwitch, under both frameworks: where light and packets go afterwards.
+"""Chips that fail on a real Open vSwitch: where light and packets go afterwards.
 
 The times are printed (``pytest -s``): from the decision until circuits or routes stand, and from the cut of the links.
 """
@@ -27,16 +27,6 @@ pytestmark = pytest.mark.root
 REWIRE_S = 0.020
 """What the control plane and the switch may take beside the configured delay."""
 TENANTS = "4x1@0,0/4x1@0,1"
-FRAMEWORKS = [pytest.param("os-ken", marks=pytest.mark.timed), pytest.param("ryu", marks=pytest.mark.beside)]
-"""Tests bound the time until circuits or routes stand: with os-ken, the default, they run alone and by milliseconds."""
-BUSY_S = 2.0
-"""What tests that run beside others may take longer."""
-
-
-@pytest.fixture
-def slack_s(request: pytest.FixtureRequest) -> float:
-    """What a test may take beyond its bounds."""
-    return BUSY_S if request.node.get_closest_marker("beside") else 0.0
 
 
 def register(
@@ -93,10 +83,10 @@ def beating(fabric: Fabric, job: str, ranks: set[int], every_s: float, rounds: i
             agent.close()
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_the_spare_s_circuits_stand_within_20_ms_and_the_delay(framework: str, slack_s: float) -> None:
+@pytest.mark.timed
+def test_the_spare_s_circuits_stand_within_20_ms_and_the_delay() -> None:
     topology = RackTopo(torus="4x2", server="2x1", tenants=TENANTS, spare_servers=6)
-    with running(topology, framework) as fabric, fabric.client() as people:
+    with running(topology) as fabric, fabric.client() as people:
         plan = fabric.net.plan
         for tenant, delay_s in (("A", 0.0), ("B", 0.015)):
             register(people, plan, tenant, "lumion", delay_s)
@@ -114,15 +104,14 @@ def test_the_spare_s_circuits_stand_within_20_ms_and_the_delay(framework: str, s
             assert reaches(fabric.net, dead, 1) == []
         for tenant, delay_s in (("A", 0.0), ("B", 0.015)):
             took = [event.seconds for event in replaced(fabric) if event["job"] == tenant]
-            say(f"{framework}: circuits of the spare with a delay of {1e3 * delay_s:g} ms", took)
-            assert len(took) == 5 and delay_s <= median(took) <= delay_s + REWIRE_S + slack_s
+            say(f"circuits of the spare with a delay of {1e3 * delay_s:g} ms", took)
+            assert len(took) == 5 and delay_s <= median(took) <= delay_s + REWIRE_S
 
 
 @pytest.mark.timed  # heartbeats every 0.25 s
-@pytest.mark.parametrize("framework", ["os-ken", pytest.param("ryu", marks=pytest.mark.thorough)])
-def test_a_chip_is_killed_and_heartbeats_find_out_while_the_other_tenant_loses_nothing(framework: str) -> None:
+def test_a_chip_is_killed_and_heartbeats_find_out_while_the_other_tenant_loses_nothing() -> None:
     topology = RackTopo(torus="4x2", server="2x1", tenants=TENANTS)
-    with running(topology, framework) as fabric, fabric.client() as people:
+    with running(topology) as fabric, fabric.client() as people:
         net = fabric.net
         register(people, net.plan, "A", "lumion", 0.015, heartbeat_s=0.25, misses=3)
         register(people, net.plan, "B", "lumion", 0.015)
@@ -151,23 +140,23 @@ def test_a_chip_is_killed_and_heartbeats_find_out_while_the_other_tenant_loses_n
         (failed,) = (event for event in fabric.events() if event.kind == "failed")
         (done,) = replaced(fabric)
         detect_s, rewire_s = failed.t - cut, done.seconds
-        print(f"\n{framework}: detected {1e3 * detect_s:.0f} ms after the cut, circuits {1e3 * rewire_s:.1f} ms later")
+        print(f"\ndetected {1e3 * detect_s:.0f} ms after the cut, circuits {1e3 * rewire_s:.1f} ms later")
         assert 0.45 < detect_s < 0.85 and up < 1.2
         assert rewire_s <= 0.015 + REWIRE_S
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_cut_chip_is_replaced_at_once_where_a_dark_port_counts(framework: str, slack_s: float) -> None:
+@pytest.mark.timed
+def test_a_cut_chip_is_replaced_at_once_where_a_dark_port_counts() -> None:
     topology = RackTopo(torus="4x2", server="2x1", tenants=TENANTS)
-    with running(topology, framework) as fabric, fabric.client() as people:
+    with running(topology) as fabric, fabric.client() as people:
         register(people, fabric.net.plan, "A", "lumion", 0.0, port=True)
         cut = time.monotonic()
         fabric.net.cut("g2")
         news = people.call("watch", job="A", seen=0)
         took = time.monotonic() - cut
-        assert news["replacements"] == [[2, 8]] and took < 0.5 + slack_s
+        assert news["replacements"] == [[2, 8]] and took < 0.5
         assert reaches(fabric.net, 1, 1, but=[2]) == [(8, 0)]
-        print(f"\n{framework}: circuits {1e3 * took:.0f} ms after the cut of the links")
+        print(f"\ncircuits {1e3 * took:.0f} ms after the cut of the links")
 
 
 def meets(fabric: Fabric, a: int, b: int) -> bool:
@@ -184,36 +173,34 @@ def meets(fabric: Fabric, a: int, b: int) -> bool:
             return False
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_packets_go_round_a_dead_chip(framework: str, slack_s: float) -> None:
+@pytest.mark.beside
+def test_packets_go_round_a_dead_chip() -> None:
     topology = RackTopo(
         torus="4x4", server="2x2", fabric="electrical-torus", tenants="4x1@0,0/2x2@0,2", reserve="2x2@2,2"
     )
-    with running(topology, framework) as fabric, fabric.client() as people:
+    with running(topology) as fabric, fabric.client() as people:
         plan = fabric.net.plan
-        register(people, plan, "A", "torus", 0.0, port=framework == "os-ken")
+        register(people, plan, "A", "torus", 0.0, port=True)
         assert plan.rack is not None
         members = list(plan.rack.tenant("A").ranks)
         assert all(meets(fabric, a, b) for a in members for b in members if a != b)
         for seen in range(2):
             dead = members[1]
             fabric.net.cut(f"g{dead}")
-            if framework == "ryu":
-                people.call("failed", rank=dead, cause="test")
             news = people.call("watch", job="A", seen=seen)
             members = news["members"]["A"]
             assert news["state"] == "replaced" and dead not in members
             forget_caches(fabric.net)
             assert all(meets(fabric, a, b) for a in members for b in members if a != b)
         took = [event.seconds for event in replaced(fabric)]
-        say(f"{framework}: routes of {len(plan.network('rail'))} switches", took)
-        assert max(took) < 1.0 + slack_s
+        say(f"routes of {len(plan.network('rail'))} switches", took)
+        assert max(took) < 3.0
 
 
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_a_job_moves_to_a_rack_that_had_no_routes(framework: str, slack_s: float) -> None:
+@pytest.mark.beside
+def test_a_job_moves_to_a_rack_that_had_no_routes() -> None:
     topology = RackTopo(torus="4x2", server="2x1", fabric="migrate", tenants=TENANTS)
-    with running(topology, framework) as fabric, fabric.client() as people:
+    with running(topology) as fabric, fabric.client() as people:
         register(people, fabric.net.plan, "A", "migrate", 0.3)
         assert meets(fabric, 0, 1) and not meets(fabric, 8, 9)
         people.call("failed", rank=0, cause="test")
@@ -222,5 +209,5 @@ def test_a_job_moves_to_a_rack_that_had_no_routes(framework: str, slack_s: float
         assert news["members"]["A"] == [8, 9, 10, 11]
         assert meets(fabric, 8, 9) and meets(fabric, 4, 5)
         (event,) = replaced(fabric)
-        print(f"\n{framework}: moved in {1e3 * event.seconds:.0f} ms, of which 300 are the delay")
-        assert 0.3 <= event.seconds < 1.0 + slack_s
+        print(f"\nmoved in {1e3 * event.seconds:.0f} ms, of which 300 are the delay")
+        assert 0.3 <= event.seconds < 3.0

@@ -1,37 +1,26 @@
-"""The controller process against a real Open vSwitch, under both frameworks: real light, real loss."""
+"""The controller process against a real Open vSwitch: real light, real loss."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict
-from pathlib import Path
 
 import pytest
-from checkout import ROOT
-from listeners import listeners_of
-from raw_frames import Fabric, arrivals, forget_caches, frame, reaches, running, wire
+from raw_frames import Fabric, arrivals, forget_caches, frame, running, wire
 
 from controllers.engine.jobs import Job
 from controllers.northbound.client import ChannelClient
 from controllers.openflow.recovery import AWAY_S
 from railyard.errors import ControlError
-from topos.kernel.emulation import Emulation
-from topos.kernel.relay import Relay
 from topos.rails import RailTopo
 from workloads.program import Group
 
 pytestmark = pytest.mark.root
 
-EXAMPLES = ROOT / "docs" / "examples"
 GROUPS = (
     Group("dp0", "dp", (0, 1), stage=0),
     Group("dp1", "dp", (2, 3), stage=1),
@@ -45,9 +34,9 @@ def rail() -> RailTopo:
     return RailTopo(servers=4, gpus=1, ports=2, rate_mbps=100, fabric="ocs")
 
 
-@pytest.fixture(scope="module", params=["ryu", "os-ken"])
-def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
-    with running(rail(), request.param, rest=True) as found:
+@pytest.fixture(scope="module")
+def fabric() -> Iterator[Fabric]:
+    with running(rail(), rest=True) as found:
         yield found
 
 
@@ -146,7 +135,7 @@ def people_see(fabric: Fabric) -> dict[str, str]:
 
 @pytest.mark.beside
 def test_a_switch_that_dies_in_the_dark_is_an_error_and_not_a_hang() -> None:
-    with running(rail(), "os-ken") as fabric, ChannelClient(fabric.channel, 10) as people:
+    with running(rail()) as fabric, ChannelClient(fabric.channel, 10) as people:
         errors: list[str] = []
 
         def rewire() -> None:
@@ -163,43 +152,3 @@ def test_a_switch_that_dies_in_the_dark_is_an_error_and_not_a_hang() -> None:
         os.kill(fabric.net.yard.pids["ovs-vswitchd"], signal.SIGKILL)
         waiting.join(AWAY_S + 3)
         assert errors == ["rail0 lost its connection to the controller"]
-
-
-@pytest.mark.beside
-def test_a_user_s_own_ryu_app_drives_the_fabric(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    plan = tmp_path / "plan.json"
-    app = [sys.executable, str(EXAMPLES / "my_ryu_app.py")]
-    process = subprocess.Popen(
-        [*app, "--ofp-tcp-listen-port", str(port)],
-        env={**os.environ, "RAILYARD_PLAN": str(plan)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        with Emulation(rail()) as net:
-            plan.write_text(json.dumps(asdict(net.plan)), encoding="utf-8")
-            with relay_to(net, port):
-                assert listeners_of(process.pid) == [f"tcp 127.0.0.1:{port}"]
-                assert net.waitConnected(10)
-                end = time.monotonic() + 5
-                while reaches(net, 3, 1) != [(0, 0)] and time.monotonic() < end:
-                    pass
-                assert reaches(net, 3, 1) == [(0, 0)] and reaches(net, 1, 0) == [(0, 1)]
-    finally:
-        process.kill()
-        process.wait()
-
-
-def relay_to(net: Emulation, port: int) -> Relay:
-    """A relay to the app as soon as it listens."""
-    end = time.monotonic() + 20
-    while True:
-        try:
-            inside = net.openflow or ("127.0.0.1", 6653)
-            return Relay.to_controller(net.yard.netns_fd, inside, ("127.0.0.1", port), lambda: None)
-        except ControlError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.1)

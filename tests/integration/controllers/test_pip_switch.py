@@ -23,11 +23,11 @@ PORTS = (0, 1, 7, 12)
 GATE_LATENCY_US = 1000.0
 
 
-@pytest.fixture(scope="module", params=["ryu", "os-ken"])
-def fabric(request: pytest.FixtureRequest) -> Iterator[Fabric]:
+@pytest.fixture(scope="module")
+def fabric() -> Iterator[Fabric]:
     mesh = "3x3@" + "/".join(map(str, PORTS))
     topo = RailTopo(servers=4, gpus=1, ports=1, rate_mbps=100, mesh=mesh, gate_latency_us=GATE_LATENCY_US)
-    with running(topo, request.param, rest=True) as found:
+    with running(topo, rest=True) as found:
         yield found
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
+from listeners import listeners_of
 from neighbour_app import neighbour_app
 from script_runs import ONCE, finish, rows, wait_for_step
 
@@ -79,13 +80,13 @@ def app_of_the_job(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], in
         yield app, port
 
 
-@pytest.mark.parametrize("datapath", ["bpf", "ovs"])
-def test_an_app_that_leaves_in_the_middle_is_in_the_row_and_on_the_timeline(tmp_path: Path, datapath: str) -> None:
+def test_an_app_that_leaves_in_the_middle_is_in_the_row_and_on_the_timeline(tmp_path: Path) -> None:
     out = tmp_path / "results"
     with app_of_the_job(tmp_path) as (app, port):
-        options = ("--remote", f"127.0.0.1:{port}", "--steps", "6", "--datapath", datapath, "--out", str(out))
+        options = ("--remote", f"127.0.0.1:{port}", "--steps", "6", "--out", str(out))
         process = started(*COMMON, *ONCE, *options)
         wait_for_step(process, out, 1)
+        assert listeners_of(app.pid) == [f"tcp 127.0.0.1:{port}"]
         app.kill()
         status, output, errors = finish(process)
     assert status == NOT_FAITHFUL, errors

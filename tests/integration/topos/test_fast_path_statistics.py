@@ -1,15 +1,12 @@
-"""What clients are told: by ``ovs-ofctl``, by flow-removed messages, by Ryu's own monitor. Nothing may be missing.
+"""What clients are told: by ``ovs-ofctl`` and by flow-removed messages. Nothing may be missing.
 
 Each test runs on every datapath; on Open vSwitch alone it shows that the test asks for what Open vSwitch says.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -17,13 +14,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from mininet.topo import SingleSwitchTopo
 from openflow.decoding import counts
 from openflow.switch_client import SwitchClient
 from openflow.twins import ETHERTYPES, Twin, frame, twins
-
-from topos.kernel import namespaces
-from topos.kernel.emulation import Emulation
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
@@ -182,56 +175,3 @@ def test_a_bundle_that_is_refused_sets_no_counts_to_zero(twin: Twin, tmp_path: P
     pour(twin, 1, 1, 100, ONE)
     comes(found, [(1, 100)])
     ofctl(twin, "del-flows")
-
-
-MONITOR = """
-import sys, warnings
-warnings.simplefilter("ignore")
-import eventlet.wsgi
-if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
-    eventlet.wsgi.ALREADY_HANDLED = object()
-from ryu.lib import hub
-hub.patch()
-from ryu import cfg, log
-from ryu.base import app_manager
-sleep = hub.sleep
-hub.sleep = lambda seconds: sleep(seconds / 50)
-cfg.CONF(args=["--ofp-listen-host", "127.0.0.1"], project="ryu", default_config_files=[], default_config_dirs=[])
-log.init_log()
-app_manager.AppManager.run_apps(["ryu.app.simple_monitor_13", "ryu.controller.ofp_handler"])
-"""
-"""Ryu's own monitor, which asks every 10 s, here 50 times as often."""
-
-
-def test_ryu_s_own_monitor_prints_true_counts() -> None:
-    with ExitStack() as stack:
-        net = stack.enter_context(Emulation(SingleSwitchTopo(2), datapath="bpf"))
-        with namespaces.inside(net.yard.netns_fd):
-            monitor = subprocess.Popen(
-                [sys.executable, "-W", "ignore", "-c", MONITOR],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            )
-        stack.callback(monitor.communicate)
-        stack.callback(monitor.kill)
-        assert net.waitConnected(20)
-        twin = Twin(net, stack)
-        ofctl(twin, "add-flow", f"priority=1,in_port=1,dl_dst={ONE},actions=output:2")
-        before = twin.port_counts()
-        pour(twin, 1, 7, 100, ONE)
-        expected = [
-            f"{1:016x} {1:8x} {ONE:>17} {2:8x} {7:8d} {700:8d}",
-            f"{1:016x} {1:8x} {before[1][0] + 7:8d} {before[1][1] + 700:8d} {0:8d}",
-        ]
-        watchdog = threading.Timer(20, monitor.kill)
-        stack.callback(watchdog.cancel)
-        watchdog.start()
-        assert monitor.stdout is not None
-        for line in monitor.stdout:
-            expected = [text for text in expected if not line.startswith(text)]
-            if not expected:
-                break
-        assert not expected, "the monitor did not print this"
-        assert "OFPST_FLOW" in ofctl(twin, "--timeout=1 snoop"), "ovs-ofctl can listen to the monitor"
