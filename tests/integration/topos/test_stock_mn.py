@@ -29,7 +29,7 @@ def mn(*arguments: str, script: str = "", file: str = "rails.py") -> str:
 
 
 def documented(file: str, *pages: str, place: int = 0) -> list[str]:
-    """The arguments after the file of the line for stock ``mn`` on ``file``, which pages and modules of ours all show."""
+    """The arguments after the file of the line for stock ``mn`` on ``file``, which all these pages and modules show."""
     shown = []
     for page in pages:
         text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ").replace("\n  ", " ").replace("`", "\n")
