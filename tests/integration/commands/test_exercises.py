@@ -102,15 +102,11 @@ while True:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("while True: pass", ENDLESS),
         (DEFIANT, ENDLESS),
         ("while True: print('x' * 1000)", "line 1 of spares.py: OSError: [Errno 27] File too large"),
         ("import os; print('\\n\"\"', flush=True); os._exit(0)", "spares.py ended the check"),
         ("import atexit; atexit.register(print, '\"\"')", "spares.py does not define NearestSpare"),
-        ("raise SystemExit", "line 1 of spares.py: SystemExit; leave out exit()"),
         ("kept = [0]\nwhile True: kept *= 2", "line 2 of spares.py: MemoryError"),
-        ("def f(:", "SyntaxError"),
-        ("", "spares.py does not define NearestSpare"),
     ],
 )
 def test_what_a_file_does_is_told_in_a_sentence_and_leaves_nothing(

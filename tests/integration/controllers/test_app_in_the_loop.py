@@ -1,4 +1,4 @@
-"""An OpenFlow app of one's own carries out the circuits of a run: a good one, under both frameworks, and bad ones."""
+"""An OpenFlow app of one's own carries out the circuits of a run: a good one, under both frameworks, and a bad one."""
 
 from __future__ import annotations
 
@@ -28,15 +28,14 @@ RAN = (0, 8)
 """Finished: faithful, or not (the machine of a test may be busy with other tests)."""
 JOB = ("--workload", "smoke", "--modes", "on-demand", "--delays", "50", "--no-figures")
 ENDS_S = 5.0
-WITH_RYU = pytest.mark.skipif(find_spec("ryu") is None, reason="Ryu is not installed")
 
 
 @contextmanager
-def app(file: Path, framework: str = "osken", fault: str = "") -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def app(file: Path, framework: str = "osken") -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """A process with the app in ``file``, and the port that it listens on for switches."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    environment = {**os.environ, SOCKET_VARIABLE: default_socket(port), "FAULT": fault}
+    environment = {**os.environ, SOCKET_VARIABLE: default_socket(port)}
     manager = ROOT / "scripts" / f"{framework}-manager"
     command = [sys.executable, str(manager), "--ofp-tcp-listen-port", str(port), str(file)]
     process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
@@ -59,9 +58,9 @@ def begin(port: int, out: Path, *options: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.beside
-@pytest.mark.parametrize("framework", ["osken", pytest.param("ryu", marks=WITH_RYU)])
-def test_opus_as_an_app_runs_a_job_as_the_built_in_controller_does(framework: str, tmp_path: Path) -> None:
-    with app(APP, framework) as (_, port):
+@pytest.mark.skipif(find_spec("ryu") is None, reason="Ryu is not installed")
+def test_opus_as_an_app_of_ryu_runs_a_job_as_the_built_in_controller_does(tmp_path: Path) -> None:
+    with app(APP, "ryu") as (_, port):
         run = begin(port, tmp_path / "out", "--steps", "2", "--verify")
         status, _, errors = finish(run)
     assert status in RAN, errors
@@ -75,19 +74,11 @@ def test_opus_as_an_app_runs_a_job_as_the_built_in_controller_does(framework: st
 
 
 @pytest.mark.beside
-@pytest.mark.parametrize(
-    ("fault", "words"),
-    [
-        ("lies", "your controller said that rail"),
-        ("silent", "your controller did not answer request "),
-        ("floods", "your controller floods: "),
-    ],
-)
-def test_a_bad_app_ends_the_run_with_a_sentence(fault: str, words: str, tmp_path: Path) -> None:
-    with app(SUPPORT / "faulty_app.py", fault=fault) as (_, port):
+def test_an_app_that_lies_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
+    with app(SUPPORT / "lying_app.py") as (_, port):
         status, _, errors = finish(begin(port, tmp_path / "out", "--steps", "3"))
     assert status == 5, errors
-    assert errors.splitlines()[-1].startswith(f"railyard: {words}"), errors
+    assert errors.splitlines()[-1].startswith("railyard: your controller said that rail"), errors
     assert "Traceback" not in errors and not Path(default_socket(port)).exists()
 
 

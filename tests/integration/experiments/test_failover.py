@@ -80,16 +80,15 @@ def test_an_ended_agent_or_a_dark_port_is_noticed_at_once_and_only_its_circuits_
 
 
 @pytest.mark.beside
-@pytest.mark.parametrize("fabric", ["e1", "e2", "migrate"])
+@pytest.mark.parametrize("fabric", ["e2", "migrate"])
 def test_electrical_racks_go_on_too(tmp_path: Path, fabric: str) -> None:
     (row,), _ = run(tmp_path, fabrics=fabric, migration_delay_ms=500, detection=PATIENT)
     check_went_on(row)
 
 
 @pytest.mark.beside
-@pytest.mark.parametrize("preloaded", [False, True])
-def test_an_inference_job_goes_on_with_the_request_that_was_interrupted(tmp_path: Path, preloaded: bool) -> None:
-    serving = {"request_rate": 3, "patience_s": 60, "preloaded": preloaded, "weight_bytes": 4e8}
+def test_an_inference_job_goes_on_with_the_request_that_was_interrupted(tmp_path: Path) -> None:
+    serving = {"request_rate": 3, "patience_s": 60, "weight_bytes": 4e8}
     (row,), _ = run(tmp_path, inference=serving, steps=30, kill="1@15.5", detection=PATIENT)
     assert row["state"] == "recovered", row["reason"]
     assert row["dropped_requests"] == 0 and row["retried_requests"] == 1 == row["predicted_retried_requests"]
@@ -98,7 +97,7 @@ def test_an_inference_job_goes_on_with_the_request_that_was_interrupted(tmp_path
     ((first, again),) = row["resumed"]
     assert first <= 16 and again == 0 == row["lost_steps"]
     copied = [e for e in Results.open(tmp_path).events() if e.kind == "stage" and e["name"] == "checkpoint"]
-    assert [e["rank"] for e in copied] == ([] if preloaded else [16])  # of the first members each has its weights
+    assert [e["rank"] for e in copied] == [16]  # of the first members each has its weights
 
 
 @timed
@@ -151,22 +150,11 @@ def test_the_controller_dies_in_mid_recovery(tmp_path: Path) -> None:
 
 
 @pytest.mark.beside
-def test_random_kills_always_resume_with_the_right_checksum(tmp_path: Path) -> None:
-    rows, _ = run(tmp_path, kill="", random_kills=2, seed=7, detection=PATIENT)
-    assert len(rows) == 2
-    for row in rows:
-        check_went_on(row)
-
-
-@pytest.mark.beside
-@pytest.mark.parametrize(("place", "first", "spares"), [("4x2@0,0", 0, "16, 17, 18, 19"), ("2x2@1,0", 1, "16, 17")])
-def test_a_whole_server_dies_and_one_recovery_brings_its_job_back(
-    tmp_path: Path, place: str, first: int, spares: str
-) -> None:
-    (row,), heard = run(tmp_path, kill="server0@3.5", slice=place, detection=PATIENT)
+def test_a_whole_server_dies_and_one_recovery_brings_its_job_back(tmp_path: Path) -> None:
+    (row,), heard = run(tmp_path, kill="server0@3.5", slice="2x2@1,0", detection=PATIENT)
     check_went_on(row)
-    assert (row["event"], row["rank"], row["incarnation"]) == ("kill 0+1+2+3", first, 1)
-    assert any(f"rank {spares} replaces" in text for text in heard)
+    assert (row["event"], row["rank"], row["incarnation"]) == ("kill 0+1+2+3", 1, 1)
+    assert any("rank 16, 17 replaces" in text for text in heard)
 
 
 @pytest.mark.beside

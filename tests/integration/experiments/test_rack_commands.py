@@ -12,7 +12,6 @@ from checkout import ROOT
 from script_runs import ONCE
 
 from measure.results.results import Results
-from topos.kernel.run_registry import REGISTRY, RegisteredRun
 
 pytestmark = pytest.mark.root
 
@@ -95,18 +94,3 @@ def test_both_rings_of_a_dead_chip_are_spliced_to_the_spare(tmp_path: Path) -> N
     (row,) = json.loads((out / "summary.json").read_text())
     assert (row["state"], row["replaced_by"]) == ("recovered", 16)
     assert row["changed_ports"] == 8  # both ends of four circuits, two for each ring
-
-
-@pytest.mark.beside
-def test_a_run_that_is_stopped_leaves_what_it_measured_and_a_clean_machine(tmp_path: Path) -> None:
-    out = tmp_path / "results"
-    command = [*RAILYARD, "run", "failover", "--fabrics", "photonic", *ONCE, "--out", str(out)]
-    running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
-    assert running.stderr is not None
-    assert "is up" in running.stderr.readline()
-    running.terminate()
-    _, said = running.communicate(timeout=60)
-    assert running.returncode == 130 and "stopped" in said
-    assert json.loads((out / "manifest.json").read_text())["ended"].startswith("stopped")
-    owners = [owner for path in REGISTRY.glob("*") if (owner := RegisteredRun(path).owner()) is not None]
-    assert running.pid not in [owner.pid for owner in owners], "what it made is gone"

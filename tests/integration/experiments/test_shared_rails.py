@@ -49,13 +49,12 @@ def test_a_job_waits_until_servers_are_free(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "values",
     [
-        {"kill": "5@1.5"},
         {"kill": "5@1.15", "delay_ms": 600},  # its circuits are changing
         {"kill": "server1@1.5"},
         {"kill": "rail1:5@1.5", "detection": {"detect": ["port"], **PATIENT}},
         {"kill": "5@1.5", "controller_dies_after_ms": 100},
     ],
-    ids=["chip", "chip in a change", "server", "port", "chip and controller"],
+    ids=["chip in a change", "server", "port", "chip and controller"],
 )
 def test_a_spare_server_takes_over_and_the_neighbour_goes_on(tmp_path: Path, values: dict[str, Any]) -> None:
     jobs, faults = run(tmp_path, "2xsmoke", spare_servers=1, **{"detection": PATIENT, **values})

@@ -82,11 +82,8 @@ def network() -> Iterator[Network]:
 @pytest.mark.parametrize(
     ("here", "there", "wanted", "found"),
     [
-        (9050, 9050, 9050, 9050),
         (9049, 9049, 9050, 9049),
-        (1500, 1500, 9050, 1500),
         (9100, 1500, 9050, 1500),  # too long for the other end, which says nothing
-        (1500, 9100, 9050, 1500),
         (9100, 9100, 1550, 1550),  # nothing larger than wanted is tried
     ],
 )

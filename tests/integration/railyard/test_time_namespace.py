@@ -85,8 +85,7 @@ print(json.dumps([time.monotonic(), float(again.communicate()[0]), time.monotoni
 """
 
 
-@pytest.mark.parametrize("within", [[], IN_NAMESPACE], ids=["first", "nested"])
-@pytest.mark.parametrize("offset", [2500.25, -3.5])
+@pytest.mark.parametrize(("within", "offset"), [([], 2500.25), (IN_NAMESPACE, -3.5)], ids=["first", "nested"])
 def test_processes_started_later_have_the_other_clock(within: list[str], offset: float) -> None:
     process = subprocess.Popen(
         [*within, sys.executable, "-c", MOVER], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -190,7 +190,7 @@ def test_values_are_right_over_electrical_rails(electrical: Session, launcher: A
 
 
 @pytest.mark.beside
-@pytest.mark.parametrize(("mode", "policy"), [("on-demand", "opus"), ("provisioned", "opus"), ("on-demand", "follow")])
+@pytest.mark.parametrize(("mode", "policy"), [("provisioned", "opus"), ("on-demand", "follow")])
 def test_values_are_right_over_circuits(
     ocs: Session, launcher: AgentLauncher, tmp_path: Path, mode: str, policy: str
 ) -> None:

@@ -59,8 +59,7 @@ def rounds_done(events: list[Event]) -> Counter[int]:
     return Counter(event["job"] for event in of(events, "round"))
 
 
-@pytest.mark.parametrize("topology", ["tree", "star"])
-@pytest.mark.parametrize("mode", ["authors", "fixed"])
+@pytest.mark.parametrize(("mode", "topology"), [("authors", "tree"), ("fixed", "star")])
 def test_the_jobs_finish_and_the_sums_are_right(net: Emulation, tmp_path: Path, mode: str, topology: str) -> None:
     run = edge_run(net, tmp_path, mode=mode, topology=topology, managers=2)
     told: list[int] = []

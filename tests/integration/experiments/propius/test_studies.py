@@ -53,22 +53,15 @@ def test_policy_studies_move_every_byte_and_every_sum_is_right(tmp_path: Path) -
     assert row["response_time_s"] > 0 and row["predicted_response_time_s"] > 0
 
 
-def test_star_and_tree_put_on_the_root_s_link_what_the_law_says(tmp_path: Path) -> None:
-    for row in rows(tmp_path / "out", studies=["tree"]):
-        if row["mode"] == "fixed":
-            assert row["predicted_root_bytes"] == (12 if row["topology"] == "star" else 2) * 120_000
-            assert row["root_bytes"] / row["predicted_root_bytes"] == pytest.approx(1, abs=0.02)
-
-
 def test_faults_lose_no_acknowledged_update_in_mode_fixed(tmp_path: Path) -> None:
-    cases = ["leaf-killed", "manager-restarted", "trunk-loss"]
+    cases = ["leaf-killed", "trunk-loss"]
     found = rows(tmp_path / "out", studies=["trouble"], modes=["fixed"], cases=cases, kills=2, losses=[1])
-    assert [row["case"] for row in found] == ["leaf killed", "manager restarted", "trunk loss 1 %"]
+    assert [row["case"] for row in found] == ["leaf killed", "trunk loss 1 %"]
     for row in found:
         assert (row["updates_lost"], row["updates_twice"], row["wrong_sums"]) == (0, 0, 0), row["case"]
         assert row["updates_acknowledged"] > 0 and row["sums_checked"] > 0
         assert row["finished"] == 5 or row["case"] == "leaf killed"
-    assert [row["kills"] for row in found] == [2, 1, None]
+    assert [row["kills"] for row in found] == [2, None]
 
 
 def test_regions_take_turns_on_an_optical_trunk_(tmp_path: Path) -> None:
