@@ -17,7 +17,10 @@ WITHIN = """
 mount -t tmpfs -o size=$SIZE none "$DISK" && mount -o remount,ro "$DISK" || exit 77
 "$PYTHON" "$SCRIPTS/rail_reconfiguration.py" $RUN --out "$DISK/out"; echo "read-only: $?"
 mount -o remount,rw "$DISK"
-{ until grep -qs '"step"' "$DISK"/out/points/000/g0.jsonl; do sleep 0.1; done; cat /dev/zero >"$DISK/another"; } 2>/dev/null &
+{
+    until grep -qs '"step"' "$DISK"/out/points/000/g0.jsonl; do sleep 0.1; done
+    cat /dev/zero >"$DISK/another"
+} 2>/dev/null &
 "$PYTHON" "$SCRIPTS/rail_reconfiguration.py" $RUN --out "$DISK/out"; echo "full: $?"
 mount -o remount,size=20m "$DISK"
 "$PYTHON" "$SCRIPTS/plot.py" "$DISK/out" --quiet >"$DISK/../plotted"; echo "plot: $?"
