@@ -1,4 +1,4 @@
-"""Labs that mark themselves, on real fabrics: starts, solutions, what is nearly right, and what is broken."""
+"""Labs that mark themselves, on real fabrics: solutions, what is nearly right, and what is broken."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ Marked = Callable[..., tuple[int, list[str]]]
 
 @pytest.fixture
 def marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Marked:
-    """Checks a folder of a lab with its file as ``text`` (None: as it comes); the status, and a sentence a part."""
+    """Checks a folder of a lab with its file as ``text``; the status, and a sentence a part."""
 
-    def mark(name: str, text: str | None) -> tuple[int, list[str]]:
+    def mark(name: str, text: str) -> tuple[int, list[str]]:
         folder = tmp_path / name
         shutil.copytree(check.LABS / name, folder, dirs_exist_ok=True)
-        if text is not None:
-            (folder / check._named(name, "").file).write_text(text)
+        (folder / check._named(name, "").file).write_text(text)
         status = check.main([str(folder)])
         printed = capsys.readouterr()
         assert "Traceback" not in printed.out + printed.err
@@ -50,12 +49,6 @@ def test_a_solution_gets_all_points(name: str, marked: Marked) -> None:
     for _ in range(CHECK_TIMES):
         status, lines = marked(name, solution(name))
         assert status == 0 and lines[-1] == "10 of 10 points", lines
-
-
-@pytest.mark.parametrize("name", LABS)
-def test_the_file_as_it_comes_gets_none(name: str, marked: Marked) -> None:
-    status, lines = marked(name, None)
-    assert status == 1 and lines[-1] == "0 of 10 points", lines
 
 
 @pytest.mark.parametrize(

@@ -217,15 +217,6 @@ def test_circuits_for_a_demand_and_none_for_those_who_want_nothing(bench: Bench,
 
 
 @pytest.mark.timed
-def test_of_an_odd_number_one_rests_in_each_slot(bench: Bench) -> None:
-    found = bench.measure(sizes=["100001"], ranks=[5])
-    found.check_sound()
-    found.check_light()
-    assert found.row["slots"] == 5
-    assert [len(slot["pairs"]) for slot in found.slots] == [2] * 10
-
-
-@pytest.mark.timed
 def test_simplex_circuits_send_to_one_and_receive_from_another(bench: Bench) -> None:
     found = bench.measure(sizes=[SMALL], ranks=[4], simplex=True)
     found.check_sound()
@@ -234,15 +225,6 @@ def test_simplex_circuits_send_to_one_and_receive_from_another(bench: Bench) -> 
     assert [[tuple(pair) for pair in slot["pairs"]] for slot in found.slots[:3]] == [
         [(i, (i + shift) % 4) for i in range(4)] for shift in (1, 2, 3)
     ]
-
-
-@pytest.mark.timed
-def test_a_photonic_mesh_turns_as_any_other_switch(bench: Bench) -> None:
-    found = bench.measure(sizes=[SMALL], mesh="5x5")
-    found.check_sound()
-    found.check_light()
-    assert found.row["slots"] == 7
-    assert found.row["mesh"] == "5x5"
 
 
 @pytest.mark.timed

@@ -258,8 +258,8 @@ def test_a_job_goes_on_when_its_controller_dies_in_mid_step(tmp_path: Path, mach
         assert done == [(rank, step) for rank in range(8) for step in range(4)], "each step once"
 
 
-@pytest.mark.timed(late_ms=100)  # a step within 30 % of the prediction
-def test_a_ryu_app_of_ones_own(tmp_path: Path, machine: Try) -> None:
+@pytest.mark.beside
+def test_a_ryu_app_of_ones_own(tmp_path: Path) -> None:
     out = tmp_path / "results"
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
@@ -273,7 +273,5 @@ def test_a_ryu_app_of_ones_own(tmp_path: Path, machine: Try) -> None:
         status, _, errors = finish(start(SCRIPT, *common, *options))
     assert status in RAN, errors
     (row,) = rows(out)
-    for reason in late_timers([row]):
-        machine.late(reason)
-    assert row["mode"] == "native"
-    assert row["step_time_s"] == pytest.approx(row["predicted_step_time_s"], rel=0.3)
+    assert (row["mode"], row["misdelivered"], row["packets_lost"]) == ("native", 0, 0)
+    assert row["step_time_s"] > 0.95 * row["predicted_step_time_s"]

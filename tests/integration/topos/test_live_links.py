@@ -89,18 +89,17 @@ def test_no_datagram_is_lost_or_overtaken_while_a_rate_changes_twenty_times(chai
 @pytest.mark.timed
 def test_a_stream_follows_the_rate_of_its_link_and_sends_nothing_again(chain: Emulation) -> None:
     end, far = HostEnd(chain.netns_fd("h0"), "h0-eth0", ""), HostEnd(chain.netns_fd("h1"), "h1-eth0", "10.0.0.2")
-    for link, rates in (("h0-s0", (20,)), ("s0-s1", (20, 80)), ("s1-h1", (80,))):
+    for link, rate in (("h0-s0", 20), ("s0-s1", 80), ("s1-h1", 20)):
         sender, receiver = connect(end, far)
         with sender, receiver, pouring(sender):
             drain([receiver], 0.5)
             for change in range(20):
                 chain.set_link(link, rate_mbps=(50, 100)[change % 2])
                 drain([receiver], 0.05)
-            for rate in rates:
-                chain.set_link(link, rate_mbps=rate)
-                drain([receiver], 1.5)
-                (goodput,) = drain([receiver], 1.0)
-                assert 0.9 * rate <= goodput <= 1.02 * rate, f"{goodput:.1f} of {rate} Mb/s over {link}"
+            chain.set_link(link, rate_mbps=rate)
+            drain([receiver], 1.0)
+            (goodput,) = drain([receiver], 1.0)
+            assert 0.9 * rate <= goodput <= 1.02 * rate, f"{goodput:.1f} of {rate} Mb/s over {link}"
             information = sender.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TOTAL_RETRANS + 4)
             assert struct.unpack_from("=I", information, _TOTAL_RETRANS) == (0,), link
         chain.set_link(link, rate_mbps=100)

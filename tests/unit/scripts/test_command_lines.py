@@ -13,7 +13,7 @@ from commands.main import COMMANDS
 from commands.run import experiment_of, kind_of, mode_of, parser_of
 from commands.show import parser as show_parser
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "labs").glob("*/README.md"))]
 START = r"(?:sudo )?(railyard (?:run|predict) |scripts/(?:run\.sh|\w+\.py)(?![\w:]))"
 COMMAND = re.compile(rf"^(?:\$ )?{START}([^#>\n]*)|`{START}([^`]*)`", re.M)
 PLACEHOLDER = re.compile(r"[A-Z]{3,}|\.\.\.|NAME")
@@ -51,6 +51,7 @@ def test_a_command_line_of_the_documents(line: str, tmp_path: Path, monkeypatch:
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     monkeypatch.chdir(tmp_path)
     Path("my_experiment.yaml").write_text("workload: smoke\nmodes: [electrical]\n")
+    Path("job.yaml").symlink_to(ROOT / "labs" / "opus-slope" / "job.yaml")
     Path("demand.csv").write_text("0,1\n1,0\n")
     Path("my_schedule.xml").write_text("<algo/>")
     script, *arguments = shlex.split(line)
