@@ -125,9 +125,9 @@ def test_ranks_that_hang_are_replaced_and_not_those_that_wait_for_them(
         assert named_s < 3 * 0.075 + 1.0
 
 
-@timed
+@pytest.mark.beside
 def test_the_spare_dies_during_the_recovery(tmp_path: Path) -> None:
-    rows, heard = run(tmp_path, kill="1@3.5,16@+1.2")
+    rows, heard = run(tmp_path, kill="1@3.5,16@+1.2", detection=PATIENT)
     check_went_on(rows[-1])
     assert any("rank 17 replaces" in text for text in heard)
 
@@ -142,9 +142,9 @@ def test_nobody_is_left_to_stand_in(tmp_path: Path) -> None:
     assert any("is kept in" in text for text in heard)
 
 
-@timed
+@pytest.mark.beside
 def test_the_controller_dies_in_mid_recovery(tmp_path: Path) -> None:
-    rows, heard = run(tmp_path, controller_dies_after_ms=400)
+    rows, heard = run(tmp_path, controller_dies_after_ms=400, detection=PATIENT)
     check_went_on(rows[-1])
     assert any("the controller was restarted" in text for text in heard)
 

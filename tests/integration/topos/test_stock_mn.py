@@ -30,7 +30,7 @@ def mn(*arguments: str, script: str = "", file: str = "rails.py") -> str:
 
 def documented(file: str, *pages: str, place: int = 0) -> list[str]:
     """The arguments after the file of the line for stock ``mn`` on ``file``, which all these pages and modules show."""
-    shown = []
+    shown: list[list[str]] = []
     for page in pages:
         text = (ROOT / page).read_text(encoding="utf-8").replace("\\\n", " ").replace("\n  ", " ").replace("`", "\n")
         shown.append(re.findall(rf"sudo mn --custom topos/{file} (.*)", text)[place].split())

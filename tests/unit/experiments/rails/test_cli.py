@@ -51,10 +51,11 @@ def test_without_our_controller_circuits_are_not_ours(line: str, caplog: pytest.
     assert caplog.messages == ["*** this fabric runs without Railyard's controller\n"]
 
 
-def test_packet_switches_have_no_circuits(caplog: pytest.LogCaptureFixture) -> None:
-    cli = command_line()
-    cli._ask = lambda _call: {"switches": [{"name": "rail0", "kind": "electrical"}]}
-    assert cli.onecmd("circuits") is False
+def test_packet_switches_have_no_circuits(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(RailCLI, "_ask", lambda *_: {"switches": [{"name": "rail0", "kind": "electrical"}]})
+    assert command_line().onecmd("circuits") is False
     assert caplog.messages == ["*** this fabric has no optical switch\n"]
 
 
