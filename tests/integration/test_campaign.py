@@ -1,4 +1,4 @@
-"""Sixty faults of a campaign, in parts that may run beside each other: twelve always, all of them in thorough runs."""
+"""Sixty faults of a campaign, in parts that may run beside each other: eight always, all of them in thorough runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from topos.kernel.run_watcher import Process
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
-SEED, COUNT, PARTS, ALWAYS = 1, 60, 15, 3
+SEED, COUNT, PARTS, ALWAYS = 1, 60, 15, 2
 PART = [number if number < ALWAYS else pytest.param(number, marks=pytest.mark.thorough) for number in range(PARTS)]
 
 

@@ -63,7 +63,8 @@ def _typed(step: Step, block: Block, terminal: Terminal, status: int, renew: boo
     printed = terminal.enter(step.typed, interrupt=stopped)
     printed = [line.replace(str(terminal.folder), "/home/you/half-hour").rstrip() for line in printed]
     disturbed = any("NOT FAITHFUL" in line for line in printed)
-    fine = {status, *([NOT_FAITHFUL] if disturbed else []), *([STOPPED] if stopped else [])}
+    terminal.disturbed |= disturbed  # so are later commands about the same results
+    fine = {status, *([NOT_FAITHFUL] if terminal.disturbed else []), *([STOPPED] if stopped else [])}
     assert terminal.status in fine, "\n".join([f"{where}: status {terminal.status}", *printed])
     kept = renewed(step.shown, printed, exact=block.note("exact") is not None)
     if renew and not (disturbed and kept is not None):

@@ -64,7 +64,7 @@ class Terminal:
             command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, env=environment, start_new_session=True
         )
         os.close(theirs)
-        self.prompt, self.status = "", 0
+        self.prompt, self.status, self.disturbed = "", 0, False
         self._read()
 
     def enter(self, line: str, interrupt: bool = False) -> list[str]:

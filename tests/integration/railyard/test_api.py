@@ -25,23 +25,8 @@ from railyard.errors import ConfigError
 from railyard.process.start import has_ended
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
-POINT: Any = {"workload": "smoke", "modes": ["on-demand"], "delays_ms": [50], "repeats": 1, "attempts": 1}
+POINT: Any = {"workload": "smoke", "modes": ["on-demand"], "delays_ms": [50]}
 WITH_PACKAGE = {**os.environ, "PYTHONPATH": str(ROOT)}
-
-
-def test_a_run_has_rows_a_verdict_and_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "run"
-    found = ry.run("rails", out=out, **POINT)
-    (row,) = found
-    assert row.step_time_s == pytest.approx(row.predicted_step_time_s, rel=0.5) and row.mode == "on-demand"
-    assert found.faithful is row.faithful and found.faithful is not None and found.folder == out
-    assert found.verdict.startswith("faithful" if found.faithful else "NOT FAITHFUL: ")
-    assert "[1/1] on-demand, 50 ms" in capsys.readouterr().err
-    assert {"step", "reconfigure"} <= {event.kind for event in found.events()}
-    assert found.figure("step-time").path == out / "figures" / "step-time.png"
-    assert "measured less predicted" in found.explain() and "dp all-reduce" in found.explain(point=0)
-    assert list(ry.load(out)) == [row]
-    assert f"--keys '{json.dumps(POINT)}'" in json.loads((out / "manifest.json").read_text())["command"]
 
 
 def test_ctrl_c_ends_the_run_of_a_notebook_in_order(tmp_path: Path) -> None:
@@ -137,15 +122,28 @@ def test_a_lab_goes_down_after_an_error_and_with_python() -> None:
     assert name == same and name not in labs()
 
 
-def test_every_block_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_block_of_the_page_runs_and_its_run_has_rows_a_verdict_and_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    out = io.StringIO()
+    printed = io.StringIO()
     for block in MarkdownIt().parse((ROOT / "docs" / "api.md").read_text()):
         if block.type == "fence" and block.info == "python":
-            out = io.StringIO()
-            with redirect_stdout(out):
+            printed = io.StringIO()
+            with redirect_stdout(printed):
                 exec(compile(block.content, "docs/api.md", "exec"), names)
         elif block.type == "fence":
-            assert out.getvalue() == block.content
-    assert names["run"].folder == tmp_path / "my-run" and names["late"]
+            assert printed.getvalue() == block.content
+    found, out = names["run"], tmp_path / "my-run"
+    (row,) = found
+    assert row.step_time_s == pytest.approx(row.predicted_step_time_s, rel=0.5) and row.mode == "on-demand"
+    assert found.faithful is row.faithful and found.faithful is not None and found.folder == out and names["late"]
+    assert found.verdict.startswith("faithful" if found.faithful else "NOT FAITHFUL: ")
+    assert "[1/1] on-demand, 50 ms" in capsys.readouterr().err
+    assert {"step", "reconfigure"} <= {event.kind for event in found.events()}
+    assert found.figure("step-time").path == out / "figures" / "step-time.png"
+    assert "measured less predicted" in found.explain() and "dp all-reduce" in found.explain(point=0)
+    assert list(ry.load(out)) == [row]
+    keys = json.dumps({**POINT, "repeats": 1, "attempts": 1})
+    assert f"--keys '{keys}'" in json.loads((out / "manifest.json").read_text())["command"]

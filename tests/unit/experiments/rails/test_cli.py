@@ -51,9 +51,7 @@ def test_without_our_controller_circuits_are_not_ours(line: str, caplog: pytest.
     assert caplog.messages == ["*** this fabric runs without Railyard's controller\n"]
 
 
-def test_packet_switches_have_no_circuits(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_packet_switches_have_no_circuits(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(RailCLI, "_ask", lambda *_: {"switches": [{"name": "rail0", "kind": "electrical"}]})
     assert command_line().onecmd("circuits") is False
     assert caplog.messages == ["*** this fabric has no optical switch\n"]
