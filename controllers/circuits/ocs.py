@@ -123,6 +123,11 @@ class OpticalSwitch:
 
     def finish(self, reconfiguration_id: int) -> Change:
         """End a reconfiguration: its ports are tuned (or blocked, without a circuit)."""
+        change = self._end(reconfiguration_id)
+        self._lost = self._lost.without_ports(self.target.ports)
+        return change
+
+    def _end(self, reconfiguration_id: int) -> Change:
         try:
             change = self._changes.pop(reconfiguration_id)
         except KeyError:
@@ -134,9 +139,9 @@ class OpticalSwitch:
     def abort(self, reconfiguration_id: int) -> Change:
         """End a reconfiguration that the switch may not have executed: its ports are left without a circuit.
 
-        ``return_of_lost`` brings the former circuits back.
+        ``return_of_lost`` brings the former circuits back, and those whose return this was.
         """
-        change = self.finish(reconfiguration_id)
+        change = self._end(reconfiguration_id)
         self.target = self.target.without_ports(change.tuned)
         own = Matching(c for c in change.before if change.ports.issuperset(c.ports))
         self._lost = self._lost.replaced_by(own)
@@ -166,10 +171,7 @@ class OpticalSwitch:
 
     def return_of_lost(self) -> Change | None:
         """The change that restores lost circuits whose ports work and are free; None without any."""
-        back = self.returning
-        used = self.target.ports | self._dark.keys()
-        self._lost = self._lost.without_ports(used.union(*(c.ports for c in back)))
-        return self.change_to(Matching([*self.target, *back])) if back else None
+        return self.change_to(Matching([*self.target, *self.returning]))
 
     def _check(self, ports: Iterable[int]) -> None:
         """Raise ``CircuitError`` for the lowest of ``ports`` that the switch does not have."""
