@@ -32,7 +32,7 @@ class Reader:
     """A reader (``name``, ``read``) with its ``seeds``, valid inputs that are changed, and the errors it may raise.
 
     ``made`` makes inputs by the grammar of the format; half of the inputs then come from it, and are changed too.
-    ``words`` are put into inputs as they are. A ``slow`` reader gets a tenth of the inputs.
+    ``words`` are put into inputs as they are. A ``slow`` reader gets a fifth of the inputs.
     """
 
     name: str

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -49,17 +51,27 @@ TEXTS = {
     "MICRO": "MICRO\n1\na -1 1 NONE 0 1 NONE 0 1 ALLREDUCE 4096 1\n",
     "HYBRID": "HYBRID_TRANSFORMER model_parallel_NPU_group: 2\n1\na -1 1 ALLREDUCE 64 1 NONE 0 1 ALLREDUCE 4096 1\n",
     "SWAP": SWAP,
-    "TALK": capture(TALK).decode("latin-1"),
-    "CUT TALK": capture(TALK)[:1200].decode("latin-1"),
-    "CUT TALK NG": capture(TALK, ng=True)[:1500].decode("latin-1"),
-    "SILENCE": capture([packet(0, A, B, 0, seq=1), packet(0, A, A, 100)]).decode("latin-1"),
-    "MANY": capture(packet(0, f"10.0.{n >> 8}.{n & 255}", B, 4) for n in range(4100)).decode("latin-1"),
+}
+
+
+def many_hosts() -> Iterator[bytes]:
+    """A packet each from 4,100 hosts."""
+    head, tail = bytes(packet(0, A, B, 4)).split(socket.inet_aton(A))
+    yield from (head + socket.inet_aton(f"10.0.{n >> 8}.{n & 255}") + tail for n in range(4100))
+
+
+CAPTURES: dict[str, Callable[[], bytes]] = {
+    "TALK": lambda: capture(TALK),
+    "CUT TALK": lambda: capture(TALK)[:1200],
+    "CUT TALK NG": lambda: capture(TALK, ng=True)[:1500],
+    "SILENCE": lambda: capture([packet(0, A, B, 0, seq=1), packet(0, A, A, 100)]),
+    "MANY": lambda: capture(many_hosts()),
 }
 
 
 def written(name: str, text: str | None) -> str:
     if text is not None:
-        Path(name).write_bytes(TEXTS.get(text, text).encode("latin-1"))
+        Path(name).write_bytes(CAPTURES[text]() if text in CAPTURES else TEXTS.get(text, text).encode("latin-1"))
     return name
 
 

@@ -56,7 +56,11 @@ JOBS = [
 
 
 @pytest.mark.parametrize("recipe", JOBS)
-@pytest.mark.parametrize(("mode", "delay_ms"), [("electrical", 0), ("on-demand", 150), ("provisioned", 150)])
+@pytest.mark.parametrize(
+    ("mode", "delay_ms"),
+    [("provisioned", 150), *(pytest.param(*case, marks=pytest.mark.thorough)
+                             for case in (("electrical", 0), ("on-demand", 150)))],
+)  # fmt: skip
 def test_what_is_folded_takes_as_long_as_the_whole(recipe: Recipe, mode: str, delay_ms: float) -> None:
     whole, folded = (predicted(recipe, mode, delay_ms, folded=folded) for folded in (False, True))
     assert folded.step_time_s == pytest.approx(whole.step_time_s, rel=1e-9)

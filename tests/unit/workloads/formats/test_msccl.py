@@ -418,14 +418,14 @@ def test_the_writer_refuses_what_the_format_cannot_say() -> None:
         write_msccl(uneven)
 
 
-def test_a_ring_of_64_takes_no_more_work_a_transfer_than_one_of_16() -> None:
+def test_a_ring_of_32_takes_no_more_work_a_transfer_than_one_of_8() -> None:
     """Function calls, which do not depend on the machine; both are some 268 a transfer."""
     calls_a_transfer = []
-    for ranks in (8, 16, 64):  # the first also imports what is read
+    for ranks in (4, 8, 32):  # the first also imports what is read
         text = write_msccl(schedule("all_reduce", ranks, "ring"))
         with count_calls() as calls:
             made = parse_msccl(text, "ring.xml")
         calls_a_transfer.append(calls.total() / len(made.transfers))
     assert calls_a_transfer[2] <= 1.1 * calls_a_transfer[1]
-    assert len(made.transfers) == 64 * 126
-    assert made.rounds == 126
+    assert len(made.transfers) == 32 * 62
+    assert made.rounds == 62

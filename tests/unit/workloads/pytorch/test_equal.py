@@ -79,14 +79,14 @@ CASES = [
     ("ddp.py", "4"),
     ("fsdp_tp.py", "2 --bfloat16 --recompute"),
     ("fsdp_tp.py", "2 --tp 2"),
-    ("fsdp_tp.py", "2 --replicas 2"),
-    ("pp_dp.py", "4"),
-    ("pp_dp.py", "4 --data fsdp"),
-    ("pp_dp.py", "4 --schedule Interleaved1F1B"),
     ("pp_dp.py", "8 --schedule InterleavedZeroBubble --pp 4"),
     ("moe.py", "2 --weights 5 1 1 1"),
 ]
-LARGER = [
+MORE = [
+    ("fsdp_tp.py", "2 --replicas 2", 4),
+    ("pp_dp.py", "4", 4),
+    ("pp_dp.py", "4 --data fsdp", 4),
+    ("pp_dp.py", "4 --schedule Interleaved1F1B", 4),
     ("ddp.py", "4", 8),
     ("fsdp_tp.py", "2 --tp 4 --kv-heads 4", 8),
     ("fsdp_tp.py", "2 --tp 2 --replicas 2", 8),
@@ -102,7 +102,7 @@ LARGER = [
     ("script", "options", "world"),
     [
         *((script, options, 4) for script, options in CASES),
-        *(pytest.param(*case, marks=pytest.mark.thorough) for case in LARGER),
+        *(pytest.param(*case, marks=pytest.mark.thorough) for case in MORE),
     ],
 )
 def test_a_record_of_shapes_equals_what_real_processes_ask_for(
