@@ -402,16 +402,6 @@ def test_a_policy_that_goes_wrong_strands_its_job_and_says_why(policy: type[Poli
     assert news["members"]["A"] == rented(PLAN).groups[0].members and here.goes() == A | B
 
 
-def test_a_policy_without_a_say_strands_its_job() -> None:
-    class Plain(Policy):
-        def wanted(self, group: Group, standing: Wiring) -> Wiring:
-            return {}
-
-    here = RackPlayer.on(PLAN, Plain, rented(PLAN))
-    here.fail(0)
-    assert here.kinds() == ["failed", "stranded"]
-
-
 def test_a_policy_is_told_what_is_there_beside_its_job() -> None:
     told: list[tuple[str, ClusterState]] = []
 
@@ -588,13 +578,3 @@ def test_a_chip_whose_heartbeats_come_outlives_the_one_beside_it() -> None:
     here.do(here.engine.check_heartbeats(here.now))
     here.settle()
     assert ring_of(here, "A") == (8, 1, 2, 3)
-
-
-def test_what_fails_during_a_change_is_replaced_by_the_next_one() -> None:
-    here = world("A")
-    for rank in (1, 3):
-        here.fail(rank)
-    assert len(here.dark) == 1
-    here.settle()
-    assert ring_of(here, "A") == (0, 8, 2, 9)
-    assert here.changed == ["A"] and here.kinds().count("replaced") == 2

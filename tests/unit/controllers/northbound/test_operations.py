@@ -352,20 +352,6 @@ def test_after_a_restart_old_connections_mean_nothing_and_new_ones_begin_afresh(
 # ---- connections that end --------------------------------------------------------------------------------------------
 
 
-def test_those_who_wait_for_a_rank_whose_connection_ended_are_told(job: Desk) -> None:
-    staying, leaving = Caller(), Caller()
-    checked_in = job.request("checkin", staying, rank=0, group=RING)
-    requested = job.request("request", staying, rank=0, group=PAIR, index=0)
-    job.request("checkin", leaving, rank=2, group=PAIR)
-    job.request("request", leaving, rank=1, group=RING, index=0)
-    job.close(leaving)
-    assert (checked_in[0]["error"], checked_in[0]["kind"]) == (
-        "rank 1 of the group has left",
-        "PeerLost",
-    )
-    assert (requested[0]["error"], requested[0]["kind"]) == ("rank 2 of the group has left", "PeerLost")
-
-
 def test_a_connection_that_ended_is_not_answered_any_more(job: Desk) -> None:
     staying, leaving = Caller(), Caller()
     answers = [

@@ -36,18 +36,6 @@ def world() -> World:
     return made
 
 
-class Agent:
-    """One connection, and what it was answered."""
-
-    trusted = True
-
-    def __init__(self) -> None:
-        self.answers: list[bytes] = []
-
-    def answer(self, request_id: object, answer: bytes) -> None:
-        self.answers.append(answer)
-
-
 def pair_asks(world: World, *ranks: int) -> None:
     for rank in ranks:
         world.ask(rank, op="request", job="j", rank=rank, group="pp-s0-d0-r0", index=0)
@@ -286,14 +274,6 @@ def test_an_unknown_switch_is_left_alone(world: World) -> None:
     assert not sent
 
 
-def test_electrical_switches_forward_from_the_start() -> None:
-    world = World(rail_plan(4, kind="electrical"))
-    world.join()
-    world.until(world.ready.is_set)
-    port = world.plan.switches[0].ports[5]
-    assert world.switches[0x10000].goes_to(1, port.mac) == port.number
-
-
 # ---- the job channel ----------------------------------------------------------------------------------------------
 
 
@@ -381,32 +361,6 @@ def test_a_dead_socket_is_replaced_and_a_live_one_is_not(tmp_path: Path) -> None
 
 
 # ---- timers ------------------------------------------------------------------------------------------------------
-
-
-def test_an_agent_that_falls_silent_is_replaced_at_the_moment_its_patience_is_over() -> None:
-    plan = rack()
-    world = World(plan)
-    for switch in plan.switches:
-        world.join(switch.dpid)
-    world.until(world.ready.is_set)
-    job = Job("A", rented(plan, "A").groups, "x", detection=Detection(heartbeat_s=0.05, misses=3))
-    world.ask("A", op="register", policy="lumion", job=job)
-    assert world.wait("A") == {"ok": True}
-    agents = {rank: Agent() for rank in (0, 1, 2, 3)}
-    silent_from = world.clock.now + 0.2
-
-    def beat() -> None:
-        for rank, agent in agents.items():
-            if rank != 2 or world.clock.now < silent_from:
-                world.core.handle(encode(None, "alive", job="A", rank=rank), agent)
-        world.clock.after(0.05, beat)
-
-    beat()
-    world.until(lambda: any(event.kind == "replaced" for event in world.events))
-    (failed,) = (e for e in world.events if e.kind == "failed")
-    assert failed["rank"] == 2 and failed["cause"] == "its agent missed 3 heartbeats of 0.05 s"
-    assert failed.t - failed["heard"] == pytest.approx(0.15)
-    assert not any(agent.answers for agent in agents.values()), "heartbeats are not answered"
 
 
 def test_a_look_that_was_held_up_gives_heartbeats_time_to_be_read() -> None:
