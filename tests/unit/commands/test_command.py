@@ -134,13 +134,6 @@ def test_a_folder_without_a_row_is_not_faithful(tmp_path: Path, capsys: pytest.C
     assert "no point was measured" in capsys.readouterr().out
 
 
-def test_results_are_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder_of(tmp_path / "a", {"experiment": "allocation"}).write("summary.json", "[]")
-    assert main(["run", "allocation", "--study", "fragmentation", "--out", str(tmp_path / "a")]) == 2
-    assert "holds the results of a run of " in capsys.readouterr().err
-    assert (tmp_path / "a" / "summary.json").read_text() == "[]"
-
-
 def test_no_field_of_a_body_replaces_the_operation() -> None:
     line = encode(None, "rewire", op="shutdown", request_id=1, self=2, switch="s1", circuits=[])
     assert from_json(line)["op"] == "rewire"

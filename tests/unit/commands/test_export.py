@@ -14,7 +14,6 @@ from checkout import ROOT
 
 from commands.export import CRATE, HeldFile, crate_of, licence_address
 from commands.main import main
-from measure.results.folder import FolderLock
 from measure.results.manifest import build_manifest
 from measure.results.results import Results
 from railyard import AUTHORS, LICENSE, __version__
@@ -76,23 +75,6 @@ def test_partial_results_are_exported_and_end_with_9(tmp_path: Path, capsys: pyt
     assert "PARTIAL 0 of 4 points: stopped: by a signal" in capsys.readouterr().out
     assert exported(folder)["./"]["creativeWorkStatus"] == "PARTIAL 0 of 4 points: stopped: by a signal"
     assert exported(folder)["#run"]["actionStatus"]["@id"].endswith("/FailedActionStatus")
-
-
-def test_a_row_of_three_repeats_is_complete(tmp_path: Path) -> None:
-    results = folder_of(tmp_path / "a", planned=3, experiment={"experiment": "rails", "repeats": 3})
-    results.write("summary.json", json.dumps([{"samples": {"step_time_s": [1.0, 1.1, 1.2]}}]))
-    assert main(["export", str(results.folder)]) == 0
-    assert "creativeWorkStatus" not in exported(results.folder)["./"]
-
-
-def test_a_run_under_way_is_said_to_be_active(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    lock = FolderLock.claim(tmp_path / "a")
-    results = Results(tmp_path / "a")
-    results.write_manifest({**RUN, "planned": 2})
-    assert main(["export", str(results.folder)]) == 9
-    lock.free()
-    assert exported(results.folder)["#run"]["actionStatus"]["@id"].endswith("/ActiveActionStatus")
 
 
 def test_neither_the_token_nor_links_are_described(tmp_path: Path) -> None:

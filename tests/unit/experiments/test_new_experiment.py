@@ -27,11 +27,6 @@ def test_the_model_is_near_the_bound_and_grows_with_the_senders(capsys: pytest.C
     assert (one["faithful"], one["step_time_s"]) == (None, None)
 
 
-def test_bad_input_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", NAME, "--senders", "0"]) == 2
-    assert capsys.readouterr().err == "railyard: --senders: must be at least 1, not '0'\n"
-
-
 def test_table_and_figure_come_from_the_folder_alone(tmp_path: Path) -> None:
     kind = find(NAME)
     rows = plain([row.to_json() for row in kind(kind.Settings()).predict()])

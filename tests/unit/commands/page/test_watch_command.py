@@ -22,7 +22,6 @@ from script_runs import called, hear_signals
 from watch.folders import finished_folder, locked
 from watch.rail_results import rail_results
 
-from commands.page.command import how_to_reach
 from commands.page.serving import Companion, listen, page_address, started, url
 from controllers.northbound.token import new_token
 from railyard.process.start import child_environment, python_command
@@ -101,14 +100,6 @@ def test_a_page_beside_other_work_yields_until_it_ends() -> None:
     command = [sys.executable, "-c", code]
     found = subprocess.run(command, env=child_environment(), capture_output=True, text=True)
     assert found.stdout == "True 19\nTrue 0\n"
-
-
-def test_how_to_reach_it_from_elsewhere() -> None:
-    name = socket.gethostname()
-    expected = (
-        f"From another machine: ssh -L 81:127.0.0.1:81 {name}, then the same address there. Ctrl-C ends the page."
-    )
-    assert how_to_reach(81) == expected
 
 
 # ---- files are only read ---------------------------------------------------------------------------------------------

@@ -15,16 +15,15 @@ import pytest
 from core_world import World
 from fabric_plans import pipeline_groups, rail_plan
 from fake_clock import RunningClock
-from rack_player import rack, rented
 
 from controllers.engine.actions import Action, Note, SlotEnds
-from controllers.engine.jobs import Detection, Job
+from controllers.engine.jobs import Job
 from controllers.northbound import channel
 from controllers.northbound.client import ChannelClient
 from controllers.openflow.core import LATE_S, ControllerCore, HeartbeatAlarm
 from controllers.openflow.recovery import AWAY_S
 from railyard.errors import ControlError, MachineError
-from railyard.protocol import SlotWindow, encode
+from railyard.protocol import SlotWindow
 from railyard.timeline import Event
 
 

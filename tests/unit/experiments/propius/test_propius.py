@@ -67,10 +67,6 @@ def test_demands_of_the_authors_jobs_are_in_proportion_to_the_clients() -> None:
     assert [job.demand for job in settings(clients=12).five_jobs()] == [1, 1, 1, 2, 3]
 
 
-def test_the_defaults_can_run() -> None:
-    Propius(PropiusSettings()).check()
-
-
 def test_predictions_have_the_laws_of_tree_and_star_and_no_verdict() -> None:
     rows = [as_read(row) for row in Propius(settings(studies=["tree", "trunk"])).predict()]
     assert {row["study"] for row in rows} == {"tree", "trunk"}

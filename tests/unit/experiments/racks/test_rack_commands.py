@@ -55,13 +55,6 @@ def test_predict_takes_the_options_and_the_file(run: Any, tmp_path: Path) -> Non
     assert list(predicted(run, "--quick", "--random-kills", "3", "--steps", "2")) == ["photonic", "e1"]
 
 
-def test_the_table_of_predictions_names_ones_own_policy(run: Any) -> None:
-    status, out, _ = run(
-        "predict", "failover", "--fabrics", "photonic", "--policy", "docs/examples/my_spares.py:FarthestSpare"
-    )
-    assert status == 0 and "FarthestSpare" in out
-
-
 # ---- server-fabric -----------------------------------------------------------------------------------------------
 
 

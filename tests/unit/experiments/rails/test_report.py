@@ -20,7 +20,7 @@ from experiments.redraw import redraw
 from experiments.report import exit_status
 from experiments.settings import validated
 from measure.figures.step import gantt, link_throughput
-from measure.figures.style import png, time_unit
+from measure.figures.style import time_unit
 from measure.metrics.checks import Verdict
 from measure.metrics.metrics import measure_point
 from measure.results.manifest import scale_of
@@ -128,15 +128,6 @@ def test_windows_are_pooled_by_the_phases_around_them(folder: Path) -> None:
     assert figure is not None
     names = [text.get_text() for text in figure.legends[0].get_texts()]
     assert len(names) == len(found.seconds) and all(" → " in name for name in names)
-
-
-def test_a_figure_of_an_unfaithful_run_is_stamped(folder: Path) -> None:
-    rows = Results.open(folder).rows()
-    first, second = sweep(rows), sweep(rows)
-    assert first is not None and second is not None
-    assert png(first, Scale(0.5), faithful=True) != png(second, Scale(0.5), faithful=False)
-    assert "NOT FAITHFUL" in [t.get_text() for t in second.texts]
-    assert "NOT FAITHFUL" not in [t.get_text() for t in first.texts]
 
 
 def test_words_for_scale_and_time() -> None:

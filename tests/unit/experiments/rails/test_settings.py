@@ -47,10 +47,6 @@ def test_every_point_is_measured_without_and_with_a_late_rank() -> None:
     ]
 
 
-def test_a_fraction_is_a_scale() -> None:
-    assert make_settings({"scale": {"rate": "1/250"}}).scale.rate == pytest.approx(0.004)
-
-
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),

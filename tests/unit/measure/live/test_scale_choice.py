@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from measure.live.calibration import UNCALIBRATED, Capacity, TransferCost, default_calibration
+from measure.live.calibration import UNCALIBRATED, Capacity, TransferCost
 from measure.live.scale_choice import (
     MOST_MBPS,
     MOST_STRETCH,
@@ -163,10 +163,6 @@ def test_the_cost_of_the_next_higher_load_and_the_nearest_number_of_ranks_counts
     assert capacity.transfer_s(2, 1001) == 3e-3
     assert capacity.transfer_s(64, 9000) == 3e-3
     assert carrying(10_000).transfer_s(2, 500) == OVS.alpha_s
-
-
-def test_defaults_exist_for_every_datapath() -> None:
-    assert {default_calibration().of(name).aggregate_mbps for name in ("bpf", "ovs")} == {4000.0, 6000.0}
 
 
 def test_a_rate_at_which_all_links_are_more_than_was_measured_is_refused_with_one_that_is_not() -> None:

@@ -127,12 +127,6 @@ def test_the_checks_in_full_are_of_a_repeat_that_counts() -> None:
     assert seen == [("timer lag", 1), ("step spread", 3), ("counters", 3)]
 
 
-def test_if_none_is_faithful_all_count() -> None:
-    row = combined([timed(4.0, False), timed(2.0, False), timed(None, False)])
-    assert (row.time_s, row.repeats, row.samples["time_s"]) == (3.0, 3, [4.0, 2.0, None])
-    assert row.verdict.startswith("NOT FAITHFUL in 3 of 3 repeats")
-
-
 numbers = st.floats(0.01, 100)
 measured = st.lists(st.tuples(numbers, st.booleans()), min_size=2, max_size=6)
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import json
 import os
 import signal
@@ -12,7 +11,7 @@ import pytest
 from measure.results.folder import MANIFEST, check_folder, new_folder
 from measure.results.manifest import build_manifest, counting_points, groups_of, left_out, plans_of, scale_of
 from measure.results.plain import plain
-from measure.results.results import SUMMARY, TABLE, Results
+from measure.results.results import SUMMARY, Results
 from measure.results.summary import Summary
 from railyard.errors import ConfigError
 from railyard.point_folder import EVENTS, POINTS, point_folder
@@ -144,17 +143,6 @@ def test_a_place_that_cannot_be_written_is_one_sentence(make_point: Any, tmp_pat
         Results.create(tmp_path / "file" / "below", _manifest(make_point()))
 
 
-def test_csv_has_the_flat_columns_and_json_all(make_point: Any, tmp_path: Path) -> None:
-    results = Results.create(tmp_path, _manifest(make_point()))
-    rows: list[dict[str, Any]] = [{"mode": "native", "windows_s": [1.0]}, {"mode": "on-demand", "packets_lost": 2}]
-    results.write_rows(Summary(rows), ["mode", "packets_lost"])
-    with (tmp_path / TABLE).open() as table:
-        written = list(csv.DictReader(table))
-    assert written == [{"mode": "native", "packets_lost": ""}, {"mode": "on-demand", "packets_lost": "2"}]
-    assert json.loads((tmp_path / SUMMARY).read_text())[0]["windows_s"] == [1.0]
-    assert Results.open(tmp_path).rows() == rows
-
-
 def test_plain_data_is_strict_json() -> None:
     value = plain({"a": float("inf"), "b": (1, Path("x")), 3: float("nan"), "c": 0.1 + 0.2})
     assert json.loads(json.dumps(value, allow_nan=False)) == {"a": None, "b": [1, "x"], "3": None, "c": 0.3}
@@ -233,12 +221,6 @@ def test_points_of_one_place_in_several_repeats_stand_together() -> None:
     }
     assert counting_points(manifest) == [(2, 5), (3, 6), (4,), (9, 10)]
     assert left_out(manifest) == {0, 1, 7, 8}
-
-
-def test_where_every_repeat_was_disturbed_all_count() -> None:
-    manifest = {"attempts": [attempt(0, 0, [0], disturbed=True), attempt(0, 1, [1], disturbed=True)]}
-    assert counting_points(manifest) == [(0, 1)]
-    assert left_out(manifest) == set()
 
 
 def test_repeats_with_different_numbers_of_points_are_not_told_apart() -> None:

@@ -360,15 +360,6 @@ def test_a_peer_that_ends_after_the_last_step_is_no_error(run: Run, peer: MakePe
     assert agent.ended() is None
 
 
-def test_a_peer_that_moves_nothing_is_lost_after_a_bounded_time(run: Run, peer: MakePeer) -> None:
-    silent, agent = peer(1, 0), run(pair(), ack_timeout_s=SOON_S)
-    agent.go()
-    assert silent.sock
-    error = agent.ended()
-    assert isinstance(error, PeerLost)
-    assert str(error) == "rank 0 moved nothing for 0.05 s in send (step 0, group pair) with its peers"
-
-
 # ---- members of a job ------------------------------------------------------------------------------------------------
 
 
@@ -454,21 +445,6 @@ def test_nothing_is_sent_without_an_acknowledgement_and_the_release_follows_the_
     assert at <= wait.t and wait.end is not None and wait.end >= acknowledged and wait["group"] == "pair"
 
 
-def test_the_release_of_an_eager_send_waits_until_its_bytes_have_arrived(
-    run: Run, controller: Controller, peer: MakePeer
-) -> None:
-    send = (Send(0, "send", "pair", 1, LARGE), Compute(1, "work", 0.001, (0,)))
-    made = program([send, (Recv(0, "receive", "pair", 0, LARGE),)], Group("pair", "pp", (0, 1)), eager=True)
-    receiver, agent = peer(1, 0, room=LITTLE), run(made, controller=controller)
-    controller.check_in()
-    agent.go()
-    controller.acknowledge(controller.hears("request"))
-    agent.hears("step")
-    assert controller.says_nothing(), "the rank has gone on, and its bytes are under way"
-    assert len(receiver.wait()) == 1
-    assert controller.hears("release")["index"] == 0
-
-
 @pytest.mark.parametrize("noticed", [True, False])
 def test_an_agent_that_outlives_its_controller_goes_on_with_the_next_one(
     run: Run, controller: Controller, peer: MakePeer, noticed: bool
@@ -495,19 +471,6 @@ def test_an_agent_that_outlives_its_controller_goes_on_with_the_next_one(
     receiver.wait()
     assert controller.hears("release")["index"] == 1
     agent.hears("done")
-
-
-def test_an_acknowledgement_that_does_not_come_ends_the_agent(run: Run, controller: Controller) -> None:
-    agent = run(pair(), controller=controller, ack_timeout_s=4 * SOON_S)
-    controller.check_in()
-    agent.go()
-    controller.hears("request")
-    error = agent.ended()
-    assert isinstance(error, ControlError)
-    assert str(error) == (
-        "rank 0 got no acknowledgement of request 0 of group pair within 0.2 s, and does not send without one"
-    )
-    assert [(event["group"], event["index"]) for event in agent.events("wait")] == [("pair", 0)]
 
 
 def test_a_member_that_computes_has_the_time_of_its_step_beside_the_timeout(run: Run, controller: Controller) -> None:

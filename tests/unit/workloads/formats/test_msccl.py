@@ -133,14 +133,6 @@ def test_out_of_place_all_gather_reads_its_input() -> None:
     assert Transfer(0, 1, 1, 3, "copy", 0, 1) in made.transfers
 
 
-def test_in_place_all_gather_has_its_input_inside_the_output() -> None:
-    def gpu(me: int) -> str:
-        return tb(1 - me, 1 - me, step("s", "i0"), step("r", dst=f"o{1 - me}"))
-
-    made = parse_msccl(algo("allgather", gpu(0), gpu(1), chunks=2), "ag.xml")
-    assert made.transfers == (Transfer(0, 0, 1, 0, "copy"), Transfer(0, 1, 0, 1, "copy"))
-
-
 @pytest.mark.parametrize("coll", ["reducescatter", "reduce_scatter"])
 @pytest.mark.parametrize("inplace", [0, 1])
 def test_reduce_scatter_leaves_its_part(coll: str, inplace: int) -> None:

@@ -146,10 +146,6 @@ def write(folder: Path, text: str | bytes) -> str:
     return str(path)
 
 
-def test_uniform_is_no_matrix() -> None:
-    assert read_demand("uniform", 8, 1000, 1) == ()
-
-
 @pytest.mark.parametrize("n", [2, 3, 8])
 def test_skewed_has_the_weights_of_zipf_for_each_sender_and_the_mean(n: int) -> None:
     found = read_demand("skewed", n, 1e6, 1)

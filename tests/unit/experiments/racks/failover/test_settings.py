@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from commands.run import experiment_of, file_values, parser_of
+from commands.run import experiment_of, parser_of
 from controllers.engine.jobs import Detection
 from experiments.faults import Kill, parse_kills, random_kill
 from experiments.racks.failover.experiment import FABRICS, LIGHT_NEIGHBOUR, FabricName, Failover, FailoverSettings
@@ -136,13 +136,6 @@ def test_random_kills_stand_instead_of_the_default_one() -> None:
 
 
 # ---- options and files -------------------------------------------------------------------------------------------
-
-
-def test_a_file_sets_its_keys(tmp_path: Path) -> None:
-    file = tmp_path / "mine.yaml"
-    file.write_text("experiment: failover\nfabrics: [photonic]\nkill: 2@3.5\njob:\n  checkpoint_every: 2\n")
-    made = experiment(**file_values(Failover, file))
-    assert (made.fabrics, made.kill, made.job.checkpoint_every) == (("photonic",), "2@3.5", 2)
 
 
 def of_line(*words: str) -> FailoverSettings:

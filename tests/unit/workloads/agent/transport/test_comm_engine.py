@@ -502,13 +502,6 @@ def test_a_circuit_is_kept_until_its_own_data_is_acknowledged_by_the_peer(make: 
     assert rank.requests[1:] == [ReleaseCircuits(FIRST, 0)]
 
 
-def test_an_acknowledgement_that_nobody_waits_for_is_an_error(make: Make) -> None:
-    rank = on_circuits(make)
-    rank.start()
-    with pytest.raises(ControlError, match=f"the controller acknowledged request 1 of group {FIRST}"):
-        rank.circuit_up(FIRST, 1)
-
-
 def test_a_circuit_that_is_not_acknowledged_in_time_is_an_error(make: Make) -> None:
     rank = on_circuits(make)
     rank.start()
@@ -580,10 +573,3 @@ def test_a_peer_that_does_not_listen_is_named(make: Make) -> None:
     with pytest.raises(PeerLost, match=r"^cannot connect to rank 1: Connection refused$"):
         rank.start()
         rank.fails()
-
-
-def test_a_group_without_a_path_is_named(make: Make) -> None:
-    rank = make(pair(), mode="on-demand")
-    with pytest.raises(ControlError) as caught:
-        rank.start()
-    assert "group pair has no circuit between rank 0 and rank 1, which send 0 needs" in str(caught.value)
