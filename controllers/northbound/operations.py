@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -177,30 +178,33 @@ class Operations:
         now: float,
         take: Callable[..., list[Action]],
     ) -> Iterable[Action]:
-        """Have the engine ``take`` a request of each of its ranks, which the answer to one of them answers.
-
-        If it refuses one, what it does for those before is done nevertheless, and all are answered so.
-        """
+        """Have the engine ``take`` a request of each of its ranks, which the answer to one of them answers."""
         self.sessions.check_current(reply_to[0], request.rank)
         actions: list[Action] = []
-        for number, (rank, asked) in enumerate(request.ranks(now)):
-            try:
+        with self._answering(reply_to, actions):
+            for rank, asked in request.ranks(now):
                 actions += take(rank, request.group, now=asked)
-            except ControlError as error:
-                if not number:
-                    raise
-                self.pending_replies.reply(reply_to, failure(error))
-                return actions
-            self.sessions.add(reply_to[0], rank)
-        self.pending_replies.wait([(rank, request.group, index) for rank, _ in request.ranks(now)], reply_to)
+                self.sessions.add(reply_to[0], rank)
+            self.pending_replies.wait([(rank, request.group, index) for rank, _ in request.ranks(now)], reply_to)
         return actions
+
+    @contextmanager
+    def _answering(self, reply_to: PendingReply, actions: Sequence[Action]) -> Iterator[None]:
+        """If the engine refuses one of several ranks, have ``actions`` for those before it done, and answer so."""
+        try:
+            yield
+        except ControlError as error:
+            if not actions:
+                raise
+            self.pending_replies.reply(reply_to, failure(error))
 
     def _release(self, request: messages.Release, reply_to: PendingReply, now: float) -> Iterable[Action]:
         actions: list[Action] = []
-        for rank, _ in () if self.sessions.is_stale(reply_to[0]) else request.ranks(now):
-            actions += self._engine.release(rank, request.group, request.index, now)
-            self.pending_replies.take((rank, request.group, request.index))
-        self.pending_replies.reply(reply_to)
+        with self._answering(reply_to, actions):
+            for rank, _ in () if self.sessions.is_stale(reply_to[0]) else request.ranks(now):
+                actions += self._engine.release(rank, request.group, request.index, now)
+                self.pending_replies.take((rank, request.group, request.index))
+            self.pending_replies.reply(reply_to)
         return actions
 
     def _moved(self, request: messages.MovedReport, reply_to: PendingReply, now: float) -> Iterable[Action]:

@@ -570,5 +570,12 @@ def test_what_was_taken_of_members_that_ask_together_is_done_if_one_is_refused(j
     answers = job.request("request", Caller(), rank=3, group=PAIR, index=0, before=[[0, 0.1], [2, 0.1]])
     assert [answer["ok"] for answer in answers] == [False]
     assert job.dark, "the two members are all of the group, which has its circuits"
+    job.settle()
+    agent = Caller()
+    job.request("request", agent, rank=0, group=RING, index=0)
+    job.request("request", agent, rank=1, group=RING, index=0)
+    job.request("release", rank=0, group=PAIR, index=0)
+    assert job.request("release", rank=0, group=PAIR, index=0, before=[[2, 0.1]])[0]["ok"] is False
+    assert job.dark, "the ring, which waited for the release, gets its circuits"
     with pytest.raises(ConfigError, match="before: must name each rank once, and not rank itself"):
         job.request("checkin", Caller(), rank=0, group=PAIR, before=[[2, 0.1], [2, 0.2]])
