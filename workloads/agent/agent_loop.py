@@ -110,6 +110,7 @@ class AgentLoop:
         """A heap of the times of agents, with such as they have no more."""
         self._tie = itertools.count()
         self._used_s = 0.0
+        self._at_work = configs[0].rank
         self._status = 0
         for config, network in zip(configs, networks or [-1] * len(configs), strict=True):
             report, move = partial(self._launcher.report, config.rank), partial(self._enter, network)
@@ -161,7 +162,7 @@ class AgentLoop:
 
     def _beat(self, answers: int) -> None:
         for rank in list(self._running)[:1]:
-            self._launcher.report(rank, alive=answers, every_s=self._configs[0].heartbeat_s)
+            self._launcher.report(rank, alive=answers, every_s=self._configs[0].heartbeat_s, at_work=self._at_work)
 
     # -- a turn --------------------------------------------------------------------------------------
 
@@ -213,6 +214,7 @@ class AgentLoop:
         """Let an agent go on until it waits, or (``error``) end with that."""
         if running.rank not in self._running or (running.rank in self._halted and error is None):
             return
+        self._at_work = running.rank
         try:
             due = next(running.course) if error is None else running.course.throw(error)
         except (StopIteration, Stopped):

@@ -62,11 +62,16 @@ class HangWatch:
 
     def __init__(self) -> None:
         self._liveness = Liveness()
+        self._at_work: dict[int, int] = {}
         self._not_before = 0.0
         self._checked = 0.0
 
-    def heard(self, rank: int, every_s: float, answers: int, now: float) -> None:
-        """Take a heartbeat of ``rank``, whose loop has answered so often; the next one comes in ``every_s``."""
+    def heard(self, rank: int, every_s: float, answers: int, at_work: int, now: float) -> None:
+        """Take a heartbeat of the process of ``rank``; the next one comes in ``every_s``.
+
+        Its loop has answered so often, and has let rank ``at_work`` go on last, which is blamed if it hangs.
+        """
+        self._at_work[rank] = at_work
         if not self._liveness.heard(rank, now, answers):
             self._liveness.watch(rank, every_s, MISSES, now, answers)
 
@@ -102,13 +107,14 @@ class HangWatch:
             if now < self._not_before:
                 return None
         for_s = now - first.since
-        subject = f"the agent of rank {first.rank} hangs"
+        rank = self._at_work[first.rank]
+        subject = f"the agent of rank {rank} hangs"
         if not first.hangs:
-            return Hang(first.rank, subject, f"it has sent no heartbeat for {for_s:.1f} s")
+            return Hang(rank, subject, f"it has sent no heartbeat for {for_s:.1f} s")
         still = f"stood still for {for_s:.1f} s, perhaps for a disk that takes no data"
         if len(silent) == self._liveness.watched > 1 and all(rank.hangs for rank in silent):
             return Hang(-1, f"all {len(silent)} agents hang", f"their loops have {still}")
-        return Hang(first.rank, subject, f"its loop has {still}")
+        return Hang(rank, subject, f"its loop has {still}")
 
 
 FDS_PER_MESSAGE = 200
@@ -367,7 +373,7 @@ class AgentTeam:
             self._exit(rank, message["exited"])
         news = message.get("said", {})
         if "alive" in news:
-            self._hang_watch.heard(rank, news["every_s"], news["alive"], time.monotonic())
+            self._hang_watch.heard(rank, news["every_s"], news["alive"], news["at_work"], time.monotonic())
         if "ready" in news:
             self.ready.add(rank)
         if "step" in news:

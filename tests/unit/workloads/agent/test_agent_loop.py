@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import socket
 import threading
 import time
@@ -229,3 +231,26 @@ def test_an_agent_that_is_due_at_the_same_time_again_goes_on_again(monkeypatch: 
         assert loop.run() == 0
         hangs.cancel()
     assert turns == 3
+
+
+def test_a_heartbeat_names_the_rank_that_the_loop_is_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    use_loopback(monkeypatch)
+    ours, theirs = socket.socketpair()
+    ours.settimeout(LONGEST_WAIT_S)
+    beat: dict[str, Any] = {}
+
+    def waiting() -> Wait[None]:
+        yield math.inf
+
+    def standing_still() -> Wait[None]:
+        yield 0.0
+        for line in itertools.islice(told, 2):
+            beat.update(json.loads(line))
+        ours.shutdown(socket.SHUT_RDWR)
+
+    with ours, theirs, ours.makefile("rb") as told:
+        loop = AgentLoop(configs(2, ack_timeout_s=0.1), [], theirs)
+        for running, course in zip(loop._running.values(), (waiting, standing_still), strict=True):
+            running.course = course()
+        assert loop.run() == 0
+    assert (beat["rank"], beat["at_work"]) == (0, 1)

@@ -354,14 +354,14 @@ def beaten(watch: HangWatch, until: float, hung: int, stopped: int, since: float
         for rank in range(3):
             if rank != stopped or now < since:
                 answers = beat if rank != hung or now < since else int(since / EVERY_S)
-                watch.heard(rank, EVERY_S, answers, now)
+                watch.heard(rank, EVERY_S, answers, rank + 10, now)
     raise AssertionError("nobody is complained about")
 
 
 def test_who_has_sent_no_heartbeat_yet_or_has_ended_is_not_named() -> None:
     watch = HangWatch()
     assert watch.next_check() == float("inf") and watch.complaint(1e9) is None
-    watch.heard(0, EVERY_S, 0, 0.0)
+    watch.heard(0, EVERY_S, 0, 0, 0.0)
     watch.ended(0)
     assert watch.next_check() == float("inf")
 
@@ -377,7 +377,7 @@ def test_a_rank_that_stands_still_is_named_and_not_those_that_wait_for_it(
     hung: int, stopped: int, sentence: str
 ) -> None:
     moment, (rank, _, what) = beaten(HangWatch(), 100.0, hung, stopped, since=20.0)
-    assert (rank, what) == (max(hung, stopped), sentence)
+    assert (rank, what) == (max(hung, stopped) + 10, sentence), "the rank at work in the process of that one"
     assert moment <= 20.0 + MISSES * EVERY_S + 1.0
 
 
@@ -385,7 +385,7 @@ def test_a_rank_that_stands_still_is_named_and_not_those_that_wait_for_it(
 def test_agents_that_fall_silent_together_are_not_the_fault_of_one(heard: tuple[float, ...]) -> None:
     watch = HangWatch()
     for rank, last in enumerate(heard):
-        watch.heard(rank, EVERY_S, 0, last)
+        watch.heard(rank, EVERY_S, 0, rank, last)
     assert watch.complaint(stall_limit_s(EVERY_S, MISSES)) is None
     while (found := watch.complaint(watch.next_check())) is None:
         assert watch.next_check() < 10.0
@@ -397,7 +397,7 @@ def test_loops_that_all_stand_still_are_not_the_fault_of_the_launcher() -> None:
     watch = HangWatch()
     for beat in range(5):
         for rank in range(2):
-            watch.heard(rank, EVERY_S, 0, beat * EVERY_S)
+            watch.heard(rank, EVERY_S, 0, rank, beat * EVERY_S)
     found = watch.complaint(watch.next_check())
     assert found is not None and found[:2] == (-1, "all 2 agents hang")
     assert found.what.startswith("their loops have stood still for 4.7 s, perhaps")
@@ -406,11 +406,11 @@ def test_loops_that_all_stand_still_are_not_the_fault_of_the_launcher() -> None:
 @given(st.floats(0.2, 1e4))
 def test_a_check_that_is_late_itself_waits_for_heartbeats_that_are_late_too(late_s: float) -> None:
     watch = HangWatch()
-    watch.heard(0, EVERY_S, 0, 0.0)
+    watch.heard(0, EVERY_S, 0, 0, 0.0)
     now = watch.next_check() + late_s
     assert watch.complaint(now) is None
     assert now < watch.next_check() < now + 1.0
     if late_s % 1 < 0.5:
-        watch.heard(0, EVERY_S, 1, now + 0.1)
+        watch.heard(0, EVERY_S, 1, 0, now + 0.1)
     complaint = watch.complaint(now + 0.5)
     assert (complaint is None) == (late_s % 1 < 0.5 or now + 0.5 < 3 * EVERY_S)
