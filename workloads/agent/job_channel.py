@@ -1,7 +1,7 @@
 """The agents' end of the controller's job channel: requests out, answers in; only connecting blocks.
 
-Newline-delimited JSON over a Unix stream socket; each answer carries the ``id`` of its request. A message without
-``id`` (``alive``, ``moved``) has no answer, unless the controller refuses it.
+Newline-delimited JSON over a Unix stream socket; each answer carries the ``id`` of its request. What a rank tells
+(``alive``, ``moved``) has the ``id`` -1 - rank, and no answer unless the controller refuses it.
 
 The ranks of a process share a channel, which counts the members of a group that are ready: a request or release that
 all of them make is one message, with one answer. It goes out with the last of them, or ``HOLD_S`` after the first.
@@ -88,8 +88,8 @@ class JobChannel:
         self._next_id = 0
         self._open: dict[int, tuple[list[int], dict[str, Any]]] = {}
         """The ranks of each request that is not answered."""
-        self._in_slots: dict[int, tuple[list[int], dict[str, Any]]] = {}
-        """Requests that are answered once per slot, until they are released."""
+        self._in_slots: dict[int | None, tuple[list[int], dict[str, Any]]] = {}
+        """Requests that are answered once per slot, until they are released, and what each rank has told last."""
         self._slot_requests: dict[tuple[int, str, int], int] = {}
         self._decoder = Decoder()
         self._out = bytearray()
@@ -119,7 +119,7 @@ class JobChannel:
         rank = self._ranks[0] if rank is None else rank
         group, index = str(fields.get("group", "")), fields.get("index")
         if op == "release" and index is not None:
-            self._in_slots.pop(self._slot_requests.pop((rank, group, index), -1), None)
+            self._in_slots.pop(self._slot_requests.pop((rank, group, index), None), None)
             self._held.discard((group, index))
         together = 1 if group in self._rotating else self._members.get(group, 1)
         gathering = self._gathering.setdefault((op, group, index), Gathering(op, fields, together))
@@ -146,7 +146,8 @@ class JobChannel:
         return (rank, group, index) in self._slot_requests
 
     def notify(self, op: str, rank: int, **fields: Any) -> None:
-        self._send(encode(None, op, job=self._job, rank=rank, **fields))
+        self._in_slots[-1 - rank] = [rank], {"op": op, **fields}
+        self._send(encode(-1 - rank, op, job=self._job, rank=rank, **fields))
 
     def flush(self) -> None:
         self._send(b"")
@@ -194,7 +195,7 @@ class JobChannel:
 
     def _match(self, fields: dict[str, Any]) -> list[ChannelAnswer]:
         """The answer for each rank that asked; none for a slot whose request was released meanwhile."""
-        number = fields.get("id", -1)
+        number = fields.get("id", "none")
         ranks, request = self._open.pop(number, None) or self._in_slots.get(number) or ([], None)
         if request is None:
             if "slot_window" in fields:

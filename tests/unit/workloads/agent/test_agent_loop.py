@@ -164,7 +164,7 @@ def test_members_in_a_process_are_ready_in_one_message_and_one_that_ends_is_told
             assert asked["op"] == "request" and len(asked["before"]) == RANKS - 1
             assert all(0 <= since < 1 for _, since in asked["before"])
             ranks.tell(kill=2, halt=False)
-            assert json.loads(lines.readline()) == {"op": "leave", "job": "job", "rank": 2}
+            assert json.loads(lines.readline()) == {"id": -3, "op": "leave", "job": "job", "rank": 2}
             refused = {"id": asked["id"], "ok": False, "kind": "PeerLost", "error": "rank 2 of the group has left"}
             sock.sendall(json.dumps(refused).encode() + b"\n")
             assert ranks.ends() == AgentError.exit_status

@@ -80,9 +80,15 @@ def test_what_else_is_asked_meanwhile_is_answered_beside_it(controller: Controll
 def test_what_is_told_is_not_answered_unless_it_is_refused(controller: Controller) -> None:
     controller.channel.notify("moved", 3, group="ep", index=0, slot=0, idle=False)
     (told,) = controller.heard()
-    assert told == {"op": "moved", "job": "j", "rank": 3, "group": "ep", "index": 0, "slot": 0, "idle": False}
-    with pytest.raises(ControlError, match="refused a message: rank 3 is not a member of group ep"):
-        controller.say({"id": None, "ok": False, "error": "rank 3 is not a member of group ep"})
+    assert told == {"id": -4, "op": "moved", "job": "j", "rank": 3, "group": "ep", "index": 0, "slot": 0, "idle": False}
+    controller.sock.sendall(b'{"id":-4,"ok":false,"error":"rank 3 is not a member of group ep"}\n')
+    (refusal,) = controller.channel.receive()
+    with pytest.raises(ControlError, match="refused moved of group ep: rank 3 is not a member of group ep"):
+        refusal.check()
+    assert refusal.rank == 3, "others that share the channel go on"
+    for number in ({"id": None}, {}):
+        with pytest.raises(ControlError, match=r"refused a message|belongs to no request"):
+            controller.say({**number, "ok": False, "error": "a request is too long"})
 
 
 def test_a_slot_that_comes_after_the_release_is_nothing(controller: Controller) -> None:
