@@ -87,7 +87,7 @@ def test_a_panel_shows_all_ports_and_a_legend_the_lengths() -> None:
     assert len(lines) == 2 * len(lit.pairs)  # a white one below each
 
 
-@pytest.mark.parametrize("panels", [1, 2, 7, 31])
+@pytest.mark.parametrize("panels", [2, 7])
 def test_panels_do_not_overlap(panels: int) -> None:
     mesh = Mesh(3, 3)
     figure = mesh_figure(mesh, [MeshPicture(str(k), (False,) * 35, ()) for k in range(panels)], "many")

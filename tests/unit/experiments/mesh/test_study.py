@@ -86,15 +86,6 @@ def test_every_matching_of_eight_ports_with_its_light() -> None:
                 assert (light.port_out, list(light.gates)) == (there, way)
 
 
-@pytest.mark.parametrize(
-    ("ports", "optima"), [(4, [8, 20, 20]), (8, [28, 36, 30, 26, 36, 32, 14])]
-)  # PIP, arXiv 2501.18136's geometry: the optima of a 3 x 3 mesh
-def test_the_exact_search_proves_the_fewest_gates(ports: int, optima: list[int]) -> None:
-    found = answered(width=3, height=3, ports=ports, exact=True, time_s=30)
-    assert [matching["gates"] for matching in found["matchings"]] == optima
-    assert all(matching["proved"] for matching in found["matchings"])
-
-
 def test_no_way_is_false_when_proved_and_null_otherwise() -> None:
     empty = {"gates": None, "paths": None, "states": None, "flips": None, "path_max": None, "loss_db": None}
     for exact, routable in ((True, False), (False, None)):

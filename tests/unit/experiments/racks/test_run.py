@@ -139,11 +139,6 @@ def test_counters_of_a_whole_run_count_only_where_no_fault_is_between() -> None:
     assert {c.name for c in point.verdict.failed} == {"drops"}
 
 
-def test_a_slow_link_shows() -> None:
-    verdict = points(sampled(struck()), photonic(LANE_MBPS * 1.3))["A", 0].verdict
-    assert "link rate" in {c.name for c in verdict.failed}
-
-
 def test_on_shared_links_the_model_is_the_line_rate() -> None:
     run = sampled(struck(after=SLOW_STEP), electrical())
     fast = JobPrediction(STEP, STEP, {("A", "gradients"): STEP / 2})

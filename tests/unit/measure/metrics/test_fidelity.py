@@ -55,11 +55,6 @@ def test_what_was_not_measured_does_not_pass(make_point: Any, make_job: Any) -> 
     assert str(verdict).startswith(NOT_FAITHFUL)
 
 
-def test_no_events_at_all_is_not_faithful(make_point: Any) -> None:
-    point = make_point()
-    assert "steps" in {c.name for c in judge(point, [], measure_point(point, [])).failed}
-
-
 @pytest.mark.parametrize(
     ("spoil", "names"),
     [

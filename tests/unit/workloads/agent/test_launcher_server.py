@@ -228,13 +228,6 @@ def test_a_kill_ends_one_agent_and_is_told_as_a_failure(launcher: AgentLauncher,
     assert team.exited == {0: 0, 1: -signal.SIGKILL} and len(team.failures) == 1
 
 
-def test_an_agent_that_dies_by_itself_is_named(launcher: AgentLauncher, tmp_path: Path) -> None:
-    team = launch(launcher, config(0, tmp_path, FOREVER_S))
-    os.kill(team.pids[0], signal.SIGTERM)
-    with pytest.raises(AgentError, match=r"the agent of rank 0 was killed by signal 15 \(SIGTERM\)"):
-        team.wait_done(LATE_S)
-
-
 def test_an_unresponsive_agent_is_killed_some_time_after_the_stop_and_others_end_by_themselves(
     launcher: AgentLauncher, tmp_path: Path
 ) -> None:

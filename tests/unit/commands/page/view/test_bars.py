@@ -21,8 +21,6 @@ from commands.page.view.bars import (
     Table,
     contrast,
     looks,
-    on_dark,
-    standing_out,
     thinned,
 )
 from measure.figures.looks import ACTIVITIES, DARK, DIMENSIONS, WHITE
@@ -180,21 +178,3 @@ def test_lines_of_every_kind_stand_out_from_both_grounds() -> None:
         assert contrast(look["line_dark"], DARK) >= LEAST_CONTRAST, kind
         if kind not in QUIET | PALE:
             assert (look["line"], look["line_dark"]) == (look["colour"], look["colour_dark"])
-
-
-def test_a_pale_colour_becomes_darker_on_white_and_keeps_its_hue() -> None:
-    red, green, blue = (int(standing_out("#F0E442", WHITE)[i : i + 2], 16) for i in (1, 3, 5))
-    assert red > green > 2 * blue and abs(red / green - 0xF0 / 0xE4) < 0.02
-    assert contrast(standing_out("#F0E442", WHITE), WHITE) < 3.2
-    assert standing_out("#000000", DARK) != "#FFFFFF" == standing_out("#FFFFFF", DARK)
-
-
-def test_greys_change_sides_on_a_dark_ground_and_keep_their_order() -> None:
-    assert [on_dark(colour) for colour in ("#000000", "#BFBFBF", "#FFFFFF")] == ["#F2F2F2", "#5C5C5C", "#2A2A2A"]
-    assert on_dark("#0072B2") == "#0072B2"
-
-
-def test_the_formula_of_contrast_is_that_of_wcag() -> None:
-    """Golden: black on white is 21 to 1, #777777 on white 4.48 to 1."""
-    assert abs(contrast("#000000", WHITE) - 21) < 0.01
-    assert abs(contrast("#777777", WHITE) - 4.48) < 0.01

@@ -163,8 +163,8 @@ def test_eager_needs_no_delay_to_be_as_fast_as_ring_and_every_delay_helps(n: int
     assert law.eager_s(law.first_phase_s) == pytest.approx(law.second_phase_s)
 
 
-@pytest.mark.parametrize("late", [0, 3, 7])
-@pytest.mark.parametrize("share", [0.0, 0.23, 0.6, 1.0, 1.25])
+@pytest.mark.parametrize("late", [0, 7])
+@pytest.mark.parametrize("share", [0.0, 0.6, 1.25])
 def test_eager_in_the_model_follows_its_law_whoever_is_late(late: int, share: float) -> None:
     settings = StragglerSettings(algorithms=("stragglar-eager",), straggler=late, iterations=1)
     law = settings.law(8, settings.size_of(8)[0])

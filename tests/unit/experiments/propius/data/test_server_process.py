@@ -12,7 +12,7 @@ from edge.loopback import loopback_run
 
 from experiments.propius.data.client_process import DataClient, Retries
 from experiments.propius.data.endpoint import Address, Server, serve
-from experiments.propius.data.messages import EdgeError, EdgeRefused, RoundAttempt, UpdateId
+from experiments.propius.data.messages import EdgeRefused, RoundAttempt, UpdateId
 from experiments.propius.data.server_process import DataActor, LeafActor, RootActor
 from experiments.propius.data.servers import as_bytes, check_sum, draw
 from experiments.propius.run import DATA_PORT, EdgeRun, EventFile
@@ -152,15 +152,5 @@ def test_what_is_no_update_of_the_run_is_refused(tmp_path: Path) -> None:
         await job.put(JOB, RoundAttempt(1, 0), 1, MODEL)
         with pytest.raises(EdgeRefused, match="round 0 of job 3 is over"):
             await tree.client(tree.leaf_address).get(JOB, 0)
-
-    in_a_tree(tmp_path, test)
-
-
-def test_a_server_that_does_not_come_back_is_given_up(tmp_path: Path) -> None:
-    async def test(tree: Tree) -> None:
-        client = tree.client(("127.0.0.1", 9))
-        assert await tree.push(client, 1) == "lost"
-        with pytest.raises(EdgeError, match="cannot connect"):
-            await client.get(JOB, 0)
 
     in_a_tree(tmp_path, test)
