@@ -9,7 +9,7 @@ from fake_openflow import FakeSwitch, parse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.circuits.circuits import Matching
+from controllers.circuits.circuits import Circuit, Matching
 from controllers.engine.actions import Darken
 from controllers.openflow import flows
 
@@ -115,3 +115,14 @@ def test_an_electrical_switch_forwards_by_address() -> None:
     for port in plan.ports:
         assert switch.goes_to(1, port.mac) == port.number
     assert switch.goes_to(1, "02:ff:ff:ff:ff:ff") is None
+
+
+def test_a_circuit_whose_flow_a_person_has_made_drop_is_not_one_that_is_up() -> None:
+    switch = FakeSwitch()
+    switch.take(flows.fill(rail_plan(6).switches[0], [(1, 2), (3, 4)], 1))
+    assert flows.circuits_in(switch.statistics()) == ({Circuit(1, 2), Circuit(3, 4)}, set())
+    body = flows.flow_mod(
+        flows.ADD, flows.match_in_port(3), priority=flows.CIRCUIT_PRIORITY, cookie=flows.CIRCUIT_COOKIE
+    )
+    switch.take(flows.header(flows.TYPE_FLOW_MOD, 5, len(body)) + body)
+    assert flows.circuits_in(switch.statistics()) == ({Circuit(1, 2)}, set())
