@@ -38,11 +38,6 @@ places=(
     "offline|ready|vagrant|$by_wheels|/home/vagrant/railyard|no network, a folder of wheels"
 )
 
-die() { # die STATUS SENTENCE
-    echo "places.sh: $2" >&2
-    exit "$1"
-}
-
 # --- in the Debian, as its root ----------------------------------------------------------------------------
 
 install_packages() {

@@ -23,11 +23,6 @@ image_size=6G
 packages=initramfs-tools,kmod,udev,systemd-sysv,libpam-systemd,dbus,sudo,ca-certificates,iproute2,procps
 packages+=,linux-image-$architecture
 
-die() {
-    echo "build: $1" >&2
-    exit 3
-}
-
 fingerprint() { # fingerprint FILE...: hash of everything that determines an image
     (cd "$project" && echo "$codename $image_size $packages" && cat tests/vm/{build,shared}.sh "$@") |
         sha256sum | cut -d ' ' -f 1
@@ -41,7 +36,7 @@ mirror() { # the first mirror of apt's configuration
     local found
     found=$(awk '/^URIs:/ {print $2; exit}' /etc/apt/sources.list.d/*.sources 2>/dev/null || true)
     [ -n "$found" ] || found=$(awk '/^deb / {print $2; exit}' /etc/apt/sources.list 2>/dev/null || true)
-    [ -n "$found" ] || die "no mirror in /etc/apt; add one to /etc/apt/sources.list"
+    [ -n "$found" ] || die 3 "no mirror in /etc/apt; add one to /etc/apt/sources.list"
     echo "$found"
 }
 
@@ -65,7 +60,7 @@ build_bare() { # build_bare HASH
     rm -rf --one-file-system "$root"
     debootstrap --arch="$architecture" --variant=minbase --include="$packages" "$codename" "$root" "$(mirror)" \
         >"$work/debootstrap.log" 2>&1 ||
-        die "debootstrap failed; its output is in $work/debootstrap.log"
+        die 3 "debootstrap failed; its output is in $work/debootstrap.log"
     # How this machine reaches its package mirrors.
     cp -r /etc/apt/sources.list.d/. "$root/etc/apt/sources.list.d/"
     cp -r /etc/apt/apt.conf.d/. "$root/etc/apt/apt.conf.d/"
@@ -104,11 +99,11 @@ build_ready() { # build_ready HASH
     printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d" # start no service here
     chmod 755 "$root/usr/sbin/policy-rc.d"
     inside "$root" 'chown -R vagrant: /railyard; cd /railyard; RAILYARD_SYSTEM_OVS=no scripts/setup.sh' \
-        >"$work/setup.log" 2>&1 || die "scripts/setup.sh failed; its output is in $work/setup.log"
+        >"$work/setup.log" 2>&1 || die 3 "scripts/setup.sh failed; its output is in $work/setup.log"
     # Each machine gets the project anew: its compiled modules hold by content, as the times of its files do not.
     inside "$root" 'cd /railyard
         .venv/bin/python -m compileall -q --invalidation-mode checked-hash -x "\.venv|data" .' \
-        >>"$work/setup.log" 2>&1 || die "the modules could not be compiled; its output is in $work/setup.log"
+        >>"$work/setup.log" 2>&1 || die 3 "the modules could not be compiled; its output is in $work/setup.log"
     rm "$root/usr/sbin/policy-rc.d"
     to_image "$root" ready "$1"
 }

@@ -49,11 +49,6 @@ commit=
 only=()
 machine=
 
-die() { # die STATUS SENTENCE
-    echo "run.sh: $2" >&2
-    exit "$1"
-}
-
 setting() { # setting FILE NAME: the value of "# NAME: VALUE" in a check
     sed -n "s/^# $2: //p" "$1" | head -n 1
 }

@@ -4,6 +4,11 @@
 # shellcheck disable=SC2034 # for those scripts
 declare -A codenames=([12]=bookworm [13]=trixie)
 
+die() { # die STATUS SENTENCE
+    echo "${0##*/}: $2" >&2
+    exit "$1"
+}
+
 inside() { # inside ROOT COMMAND: run a shell command in a root, with its own mounts and processes
     # shellcheck disable=SC2016 # expanded inside
     unshare --mount --pid --fork --kill-child --propagation private bash -euc '

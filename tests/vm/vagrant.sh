@@ -28,11 +28,6 @@ packages=(vagrant vagrant-libvirt libvirt-daemon-system dnsmasq-base iptables qe
     debootstrap e2fsprogs git iproute2 rsync)
 short="--workload smoke --modes electrical,on-demand --delays 500 --time 20 --steps 1 --repeats 1 --attempts 1"
 
-die() { # die STATUS SENTENCE
-    echo "vagrant.sh: $2" >&2
-    exit "$1"
-}
-
 options() {
     while [ $# -gt 0 ]; do
         case $1 in
