@@ -120,9 +120,8 @@ def _execute(kind: type[Experiment[Any]], options: argparse.Namespace, standing:
 def _spare(experiment: Experiment[Any]) -> None:
     """Let a scale that is chosen here leave to other programs the processors that they keep busy, and say so."""
     settings = experiment.settings
-    if not isinstance(settings, PacketSettings) or settings.scale.rate != "auto" or settings.wait_quiet_s:
-        return
-    if getattr(settings, "cluster", ()):
+    chosen = isinstance(settings, PacketSettings) and settings.scale.rate == "auto"
+    if not chosen or settings.wait_quiet_s or getattr(settings, "cluster", ()):
         return
     from measure.live.interference import steady_load
 

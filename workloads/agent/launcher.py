@@ -67,10 +67,7 @@ class HangWatch:
         self._checked = 0.0
 
     def heard(self, rank: int, every_s: float, answers: int, at_work: int, now: float) -> None:
-        """Take a heartbeat of the process of ``rank``; the next one comes in ``every_s``.
-
-        Its loop has answered so often, and has let rank ``at_work`` go on last, which is blamed if it hangs.
-        """
+        """Take a heartbeat of the process of ``rank``, whose loop has answered so often and let ``at_work`` go on."""
         self._at_work[rank] = at_work
         if not self._liveness.heard(rank, now, answers):
             self._liveness.watch(rank, every_s, MISSES, now, answers)
