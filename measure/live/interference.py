@@ -174,7 +174,7 @@ def _shown(command: bytes) -> str:
 def steady_load() -> tuple[float, str]:
     """The share of the processors that others keep busy, and that in words; one processor stays for a run.
 
-    It is 0 where one of two readings is what the verdict of a run does not mind, so that it may pass soon.
+    It is 0 where either of two readings is one that the verdict of a run allows: such a load may soon be gone.
     """
     cores, loads = os.cpu_count() or 1, []
     for seconds in _READINGS_S:
