@@ -163,7 +163,7 @@ def choose_datapath(asked: Datapath) -> Literal["system", "netdev"]:
         raise ConfigError(f"must be auto, system or netdev, not {asked}", key="datapath")
     if asked == "netdev":
         return "netdev"
-    served = os.cpu_count() != 1 or open_vswitch_is(_LEAST_ON_ONE_PROCESSOR)
+    served = len(os.sched_getaffinity(0)) > 1 or open_vswitch_is(_LEAST_ON_ONE_PROCESSOR)
     if served and kernel_datapath():
         return "system"
     if asked == "system":

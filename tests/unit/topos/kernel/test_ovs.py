@@ -112,7 +112,7 @@ def test_the_kernel_s_datapath_is_taken_where_it_works(
     asked: Datapath, kernel: bool, processors: int, version: str, chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ovs, "kernel_datapath", lambda: kernel)
-    monkeypatch.setattr(os, "cpu_count", lambda: processors)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(processors)))
     monkeypatch.setattr(needs, "open_vswitch_version", lambda: version)
     assert choose_datapath(asked) == chosen
 
@@ -121,7 +121,7 @@ def test_a_datapath_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(ovs, "kernel_datapath", lambda: False)
     with pytest.raises(MachineError, match=r"no Open vSwitch datapath; use datapath netdev or auto"):
         choose_datapath("system")
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
     monkeypatch.setattr(needs, "open_vswitch_version", lambda: "3.1.0")
     with pytest.raises(MachineError, match=r"cannot use the kernel's datapath on one processor; use"):
         choose_datapath("system")
