@@ -180,7 +180,7 @@ def test_the_parts_of_an_outage_are_those_of_the_kept_run(kept: dict[str, Kept])
     ("mix", "index"),
     [
         ("rack-even", 0.50),
-        ("small", 0.79),
+        pytest.param("small", 0.79, marks=pytest.mark.thorough),
         pytest.param("half-rack", 0.60, marks=pytest.mark.thorough),
         pytest.param("small-even", 0.65, marks=pytest.mark.thorough),
         pytest.param("servers", 0.67, marks=pytest.mark.thorough),

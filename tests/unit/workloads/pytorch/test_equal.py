@@ -76,13 +76,13 @@ def with_peers(traces: Mapping[int, RankTrace], rank: int) -> set[int]:
 
 
 CASES = [
-    ("ddp.py", "4"),
-    ("fsdp_tp.py", "2 --bfloat16 --recompute"),
     ("fsdp_tp.py", "2 --tp 2"),
     ("pp_dp.py", "8 --schedule InterleavedZeroBubble --pp 4"),
     ("moe.py", "2 --weights 5 1 1 1"),
 ]
 MORE = [
+    ("ddp.py", "4", 4),
+    ("fsdp_tp.py", "2 --bfloat16 --recompute", 4),
     ("fsdp_tp.py", "2 --replicas 2", 4),
     ("pp_dp.py", "4", 4),
     ("pp_dp.py", "4 --data fsdp", 4),

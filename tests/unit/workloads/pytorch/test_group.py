@@ -16,7 +16,7 @@ from workloads.pytorch.trace import StepEnd, Wait  # noqa: E402
 
 JOBS = [
     "ddp.py",
-    "pp_dp.py --pp 2 --microbatches 4",
+    pytest.param("pp_dp.py --pp 2 --microbatches 4", marks=pytest.mark.thorough),
     pytest.param("fsdp_tp.py --tp 2", marks=pytest.mark.thorough),
     pytest.param("moe.py", marks=pytest.mark.thorough),
 ]
