@@ -98,10 +98,8 @@ class Engine:
         actions = self._queue.add(pending, now)
         if resumes:
             membership.absent.update(membership.ranks)
-            for name, device in self.optical.switches.items():
-                change = device.return_of_lost()
-                if change is not None:
-                    actions.append(self.optical.begin(name, change, None, job.dark_s, now, now))
+            for name in self.optical.switches:
+                actions += self._begin_return(name, job.dark_s, now)
         return actions
 
     def finish(self, job: str, now: float) -> list[Action]:
@@ -371,13 +369,15 @@ class Engine:
 
     def bring_back(self, switch: str, now: float) -> list[Action]:
         """Bring back the circuits that ``switch`` has lost: it has its flows again, or one of its ports is repaired."""
-        device = self.optical.switches.get(switch)
-        change = device.return_of_lost() if device is not None else None
-        if change is None:
-            return self._queue.advance(now)
-        return [self.optical.begin(switch, change, None, self._default_delay_s(), now, now), *self._queue.advance(now)]
+        begun = self._begin_return(switch, self._default_delay_s(), now) if switch in self.optical.switches else []
+        return begun + self._queue.advance(now)
 
     # ---- inside -----------------------------------------------------------------------------------------------
+
+    def _begin_return(self, switch: str, dark_s: float, now: float) -> list[Action]:
+        """Begin the reconfiguration that brings back the circuits that an optical switch has lost, if it can be."""
+        change = self.optical.switches[switch].return_of_lost()
+        return [] if change is None else [self.optical.begin(switch, change, None, dark_s, now, now)]
 
     def _port_down(self, rank: int | None, cause: str, now: float) -> list[Action]:
         """Fail ``rank``, one of whose ports is down, if one of its jobs detects failures by ports."""
