@@ -97,7 +97,7 @@ def remove_kernel_datapath(netns_fd: int) -> None:
 Datapath = Literal["auto", "system", "netdev"]
 _LEAST_ON_ONE_PROCESSOR = 3, 5
 """Open vSwitch 3.1 has no thread for the packets of the kernel's datapath on one processor (it says: overriding
-n-handler-threads to 0), and loses the first packet of every flow; 3.5 has one."""
+n-handler-threads to 0), and loses them; 3.5 has one."""
 _SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 _START_S = 20.0
 _TABLE_S = 10.0
