@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from importlib import import_module
@@ -24,7 +25,7 @@ from typing import Any, Literal
 from experiments.propius.control.policies import EdgePolicy, Sees, load_edge_policy, partition, random_selection_timers
 from experiments.propius.control.trunk import TrunkPolicy
 from experiments.propius.data.clients import ClientProfile, DeviceTimers
-from experiments.propius.data.endpoint import PATIENCE_S, Address, serve
+from experiments.propius.data.endpoint import PATIENCE_S, Address, Server, serve
 from experiments.propius.data.jobs import EdgeJob, WriteEvent
 from experiments.propius.data.messages import Frame, Mode, Reply, perform
 from railyard.errors import AgentError, ConfigError, MachineError, RailyardError
@@ -228,9 +229,15 @@ class Actor:
             ready()
             await self.failed
         finally:
-            await listener.close()
-            self.stop()
-            await self.end()
+            leaving = self.loop.create_task(self._leave(listener))
+            with suppress(asyncio.CancelledError):  # the parent says stop while an error ends this process
+                await asyncio.shield(leaving)
+            await leaving
+
+    async def _leave(self, listener: Server) -> None:
+        await listener.close()
+        self.stop()
+        await self.end()
 
     async def handle(self, frame: Frame) -> Reply:
         return await perform(self, frame)

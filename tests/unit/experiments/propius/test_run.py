@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -13,9 +14,10 @@ from typing import Any, cast
 import pytest
 
 from experiments.propius.data.clients import stratified
+from experiments.propius.data.endpoint import Server
 from experiments.propius.data.jobs import FIVE_JOBS, scaled_jobs
-from experiments.propius.run import EdgeProcesses, EdgeRun
-from railyard.errors import MachineError
+from experiments.propius.run import Actor, EdgeProcesses, EdgeRun, EventFile
+from railyard.errors import AgentError, MachineError
 from railyard.process.child import Child
 from railyard.process.start import ENTRY, child_environment
 from railyard.timeline import read_events
@@ -155,6 +157,41 @@ def test_an_actor_that_fails_says_why_in_one_sentence(
         ended = os.waitid(os.P_PID, actor.pid, os.WEXITED | os.WNOWAIT)
     assert ended is not None and ended.si_status == 6
     assert capfd.readouterr().err == "the actor cannot go on\n"
+
+
+class Notes(Actor):
+    """An actor that fails at once, whose listener takes a while to close."""
+
+    def start(self) -> None:
+        self.fail(AgentError("the control process is gone"))
+
+    def stop(self) -> None:
+        self.events.note("served", checkins=0)
+
+
+def test_a_stop_while_an_error_ends_an_actor_leaves_its_last_events_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "events.jsonl"
+    closes = Server.close
+
+    async def run() -> None:
+        closing = asyncio.Event()
+
+        async def close(server: Server) -> None:
+            closing.set()
+            await asyncio.sleep(0.02)
+            await closes(server)
+
+        monkeypatch.setattr(Server, "close", close)
+        serving = asyncio.create_task(Notes(EventFile(str(path))).serve(None, 0))
+        await closing.wait()
+        serving.cancel()
+        with pytest.raises(AgentError, match="control process is gone"):
+            await serving
+
+    asyncio.run(asyncio.wait_for(run(), 4))
+    assert [event.kind for event in read_events(path)] == ["served"]
 
 
 def test_an_actor_ends_with_its_parent(module: Path, tmp_path: Path) -> None:
