@@ -108,7 +108,7 @@ class Lateness:
         for step in sorted(self._steps):
             left -= self._steps[step]
             if left <= 0:
-                return (step + 1) * _STEP_NS / 1e9
+                return min((step + 1) * _STEP_NS, self._worst_ns) / 1e9
         return None
 
     def report(self) -> dict[str, float | int | None]:

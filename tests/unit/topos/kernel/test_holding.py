@@ -86,6 +86,13 @@ def test_lateness_counts_early_frames_with_their_distance() -> None:
     assert report["late_worst_s"] == pytest.approx(3e-3)
 
 
+def test_no_share_of_the_frames_is_later_than_the_worst() -> None:
+    late = Lateness()
+    late.add(4_000)
+    report = late.report()
+    assert report["late_p50_s"] == report["late_p95_s"] == report["late_worst_s"] == pytest.approx(4e-6)
+
+
 STAMP_NS, NOW_NS = 5_000_000_000, 9_000_000_000
 
 
