@@ -20,7 +20,7 @@ from measure.results.results import Results
 
 pytestmark = pytest.mark.root
 SCRIPT = "rail_reconfiguration.py"
-RUN = ("--workload", "smoke", "--modes", "on-demand", "--no-figures")
+RUN = ("--workload", "smoke", "--modes", "on-demand", "--delays", "50", "--no-figures")
 RAN = (0, 8)
 
 
