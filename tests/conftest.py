@@ -25,7 +25,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out, visibly, what needs root when there is none."""
+    """Begin with the longest tests, for which all would wait at the end; leave out, visibly, what lacks root."""
+    items.sort(key=lambda item: item.path.name != "test_walkthrough.py")
     for item in items:
         needs_root = item.get_closest_marker("root") is not None
         if needs_root != bool({"integration", "cluster"} & set(item.path.relative_to(item.config.rootpath).parts[:2])):
