@@ -124,7 +124,7 @@ class OpticalSwitch:
     def finish(self, reconfiguration_id: int) -> Change:
         """End a reconfiguration: its ports are tuned (or blocked, without a circuit)."""
         change = self._end(reconfiguration_id)
-        self._lost = self._lost.without_ports(self.target.ports)
+        self._lost = self._lost.without_ports(self.target.ports - self._dark.keys())
         return change
 
     def _end(self, reconfiguration_id: int) -> Change:

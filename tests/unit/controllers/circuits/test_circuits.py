@@ -175,3 +175,20 @@ def test_of_two_circuits_that_a_port_has_lost_the_last_one_returns() -> None:
     switch.restore(1)
     back = switch.return_of_lost()
     assert back is not None and back.after == Matching([(1, 3)])
+
+
+def test_a_return_under_way_is_remembered_while_other_ports_change() -> None:
+    switch = switch_with((1, 2))
+    switch.fail(1)
+    removal = switch.removal_of_broken()
+    assert removal is not None
+    switch.begin(removal, 2)
+    switch.finish(2)
+    switch.restore(1)
+    back = switch.return_of_lost()
+    assert back is not None
+    switch.begin(back, 3)
+    go(switch, Matching([(1, 2), (5, 6)]), 4)
+    switch.finish(4)
+    switch.abort(3)
+    assert switch.returning == {Circuit(1, 2)}
