@@ -78,9 +78,22 @@ class PipSwitch(OpticalSwitch):
         return change
 
     def return_of_lost(self) -> Change | None:
-        """The change that restores lost circuits, as of any OCS; None if the mesh has no paths beside the others."""
+        """The change that restores lost circuits, as of any OCS: those for which the mesh has paths beside the others.
+
+        If it has not for all, they are tried one by one from the lowest port on.
+        """
+        change = self._return_of(self.returning)
+        kept: list[Circuit] = []
+        for circuit in sorted(self.returning) if change is None else ():
+            more = self._return_of([*kept, circuit])
+            if more is not None:
+                change, kept = more, [*kept, circuit]
+        return change
+
+    def _return_of(self, circuits: Iterable[Circuit]) -> Change | None:
+        """The change that restores ``circuits``; None if the mesh has no paths for them beside the others."""
         try:
-            change = super().return_of_lost()
+            change = self.change_to(Matching([*self.target, *circuits]))
         except CircuitError:
             return None
         return change if change is not None and change.ports.isdisjoint(self.target.ports) else None

@@ -255,7 +255,25 @@ def test_a_circuit_that_returns_moves_no_other() -> None:
     go(switch, 3, (4, 7))
     for port in (8, 3, 2):
         switch.restore(port)
-    assert switch.return_of_lost() is None
+    change = switch.return_of_lost()
+    assert change is None or not {4, 7} & change.ports
+
+
+def test_a_lost_circuit_without_a_way_keeps_no_other_from_its_return() -> None:
+    switch = PipSwitch(pip_plan(8, width=3, height=2, at=(*range(8),)).switches[0])
+    go(switch, 1, (1, 2), (5, 7))
+    for number, port in ((2, 1), (3, 5)):
+        switch.fail(port)
+        change = switch.removal_of_broken()
+        assert change is not None
+        switch.begin(change, number)
+        switch.finish(number)
+    go(switch, 4, (3, 4))
+    switch.restore(1)
+    blocked = switch.return_of_lost()
+    switch.restore(5)
+    both = switch.return_of_lost()
+    assert blocked is None and both is not None and both.after == Matching([(3, 4), (5, 7)])
 
 
 @pytest.mark.parametrize("seed", range(6))
