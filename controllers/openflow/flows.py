@@ -253,7 +253,7 @@ def circuits_in(entries: bytes) -> tuple[set[Circuit], set[Circuit]]:
     circuit_flows = [(flow, port) for flow, port in held if flow.cookie == CIRCUIT_COOKIE and flow.whole]
     peers = {port: peer for flow, port in circuit_flows for peer in flow.outputs}  # none where a person made it drop
     dark = {port for flow, port in held if flow.cookie & ~0xFFFFFFFF == DARK_COOKIE}
-    circuits = {Circuit(port, peer) for port, peer in peers.items() if peers.get(peer) == port}
+    circuits = {Circuit(port, peer) for port, peer in peers.items() if peer != port and peers.get(peer) == port}
     out = {circuit for circuit in circuits if dark.intersection(circuit.ports)}
     return circuits - out, out
 

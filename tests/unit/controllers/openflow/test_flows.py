@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from fabric_plans import rail_plan
 from fake_openflow import FakeSwitch, parse
 from hypothesis import given
@@ -117,12 +118,12 @@ def test_an_electrical_switch_forwards_by_address() -> None:
     assert switch.goes_to(1, "02:ff:ff:ff:ff:ff") is None
 
 
-def test_a_circuit_whose_flow_a_person_has_made_drop_is_not_one_that_is_up() -> None:
+@pytest.mark.parametrize("changed", [b"", flows.output(3)], ids=["drops", "sends back"])
+def test_a_circuit_whose_flow_a_person_has_changed_is_not_one_that_is_up(changed: bytes) -> None:
     switch = FakeSwitch()
     switch.take(flows.fill(rail_plan(6).switches[0], [(1, 2), (3, 4)], 1))
     assert flows.circuits_in(switch.statistics()) == ({Circuit(1, 2), Circuit(3, 4)}, set())
-    body = flows.flow_mod(
-        flows.ADD, flows.match_in_port(3), priority=flows.CIRCUIT_PRIORITY, cookie=flows.CIRCUIT_COOKIE
-    )
+    priority, cookie = flows.CIRCUIT_PRIORITY, flows.CIRCUIT_COOKIE
+    body = flows.flow_mod(flows.ADD, flows.match_in_port(3), changed, priority=priority, cookie=cookie)
     switch.take(flows.header(flows.TYPE_FLOW_MOD, 5, len(body)) + body)
     assert flows.circuits_in(switch.statistics()) == ({Circuit(1, 2)}, set())
