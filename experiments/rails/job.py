@@ -273,7 +273,8 @@ def scale_for(settings: PacketSettings, needs: ScaleNeeds, machine: Calibration)
     """
     if settings.scale.rate != "auto":
         scale = settings.scale.scale()
-        check_carried(needs, machine.of(settings.datapath), scale, measured=machine.measured_at != NEVER)
+        if not getattr(settings, "cluster", ()):  # there each machine carries a part of the links
+            check_carried(needs, machine.of(settings.datapath), scale, measured=machine.measured_at != NEVER)
         return scale
     time = settings.scale.time if "time" in settings.scale.model_fields_set else None
     return pick_scale(needs, machine.floors(settings.datapath), machine.of(settings.datapath), time)

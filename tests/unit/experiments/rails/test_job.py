@@ -70,6 +70,14 @@ def test_a_job_without_rails_has_no_one_shot_circuits() -> None:
     assert options["lane_rates"][0] == pytest.approx(RATE.emulated_mbps(12.5) / 100)
 
 
+def test_a_rate_that_one_machine_does_not_carry_is_for_several_to_try() -> None:
+    machine = replace(default_calibration(), measured_at="2026-11-29T12:00:00Z")
+    given: dict[str, Any] = {"scale": {"rate": "1/2"}}
+    with pytest.raises(ConfigError, match="this machine carries"):
+        resolve_scale(make_settings(given), LLAMA, machine)
+    assert resolve_scale(make_settings(given | {"cluster": ["m1", "m2"]}), LLAMA, machine).rate == 1 / 2
+
+
 def test_auto_keeps_the_floors_on_a_machine_that_was_not_calibrated() -> None:
     experiment = make_settings({})
     scale = resolve_scale(experiment, LLAMA, None)
