@@ -188,7 +188,8 @@ class Calibration:
     - ``busy_share``: processor load (0..1) of other programs during the benchmark;
     - ``timer_idle`` and ``timer_loaded``: timer errors of the idle machine and with every processor busy; a ``count``
       of 0: not measured;
-    - ``datapaths``: what was measured over each datapath that works here.
+    - ``datapaths``: what was measured over each datapath that works here;
+    - ``spared_share``: the part of the processors (0..1) that a run leaves to others (``beside``).
     """
 
     format: Literal[3]
@@ -201,6 +202,7 @@ class Calibration:
     timer_idle: TimerError
     timer_loaded: TimerError
     datapaths: Mapping[Datapath, Capacity] = field(default_factory=dict)
+    spared_share: float = 0.0
 
     @property
     def guessed(self) -> bool:
@@ -216,7 +218,8 @@ class Calibration:
     def of(self, asked: str = "auto") -> Capacity:
         """The capacity of the datapath that a run takes with ``asked``; conservative values if it was not measured."""
         name = self.takes(asked)
-        return self.datapaths.get(name, UNCALIBRATED[name])
+        capacity = self.datapaths.get(name, UNCALIBRATED[name])
+        return replace(capacity, aggregate_mbps=capacity.aggregate_mbps * (1 - self.spared_share))
 
     def floors(self, asked: str = "auto") -> Floors:
         """Least transfer, delay, slot and guard time of a run on this machine."""
@@ -233,11 +236,7 @@ class Calibration:
 
     def beside(self, share: float) -> Calibration:
         """The calibration with less traffic by ``share`` (0..1): the part of the processors that others keep busy."""
-        left = {
-            name: replace(capacity, aggregate_mbps=capacity.aggregate_mbps * (1 - share))
-            for name, capacity in self.datapaths.items()
-        }
-        return replace(self, datapaths=left) if share else self
+        return replace(self, spared_share=share)
 
     def is_of_this_machine(self) -> bool:
         """Whether this machine has the kernel and the processor count of the calibration."""

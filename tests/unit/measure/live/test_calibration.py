@@ -15,6 +15,7 @@ from measure.live.calibration import (
     UNCALIBRATED,
     UNTIMED,
     Calibration,
+    Datapath,
     HopCost,
     TimerError,
     default_calibration,
@@ -58,6 +59,13 @@ def test_what_was_not_measured_is_conservative() -> None:
     assert only.of("ovs").aggregate_mbps == 1234.0
     assert only.of("bpf") == UNCALIBRATED["bpf"]
     assert only.floors("bpf") == UNTIMED["bpf"]
+
+
+@pytest.mark.parametrize("datapath", DATAPATHS)
+def test_what_others_keep_busy_is_left_to_them_on_every_datapath(datapath: Datapath) -> None:
+    machine = measured(names=("ovs",))
+    assert machine.beside(0.25).of(datapath).aggregate_mbps == 0.75 * machine.of(datapath).aggregate_mbps
+    assert machine.beside(0.25).takes() == "ovs"
 
 
 def test_reconfigurations_of_half_a_millisecond_and_slots_of_two_are_accepted_where_the_machine_supports_it() -> None:
