@@ -110,7 +110,7 @@ class HangWatch:
             return Hang(rank, subject, f"it has sent no heartbeat for {for_s:.1f} s")
         still = f"stood still for {for_s:.1f} s, perhaps for a disk that takes no data"
         if len(silent) == self._liveness.watched > 1 and all(rank.hangs for rank in silent):
-            return Hang(-1, f"all {len(silent)} agents hang", f"their loops have {still}")
+            return Hang(-1, "all agents hang", f"their loops have {still}")
         return Hang(rank, subject, f"its loop has {still}")
 
 
@@ -369,7 +369,7 @@ class AgentTeam:
         if "exited" in message:
             self._exit(rank, message["exited"])
         news = message.get("said", {})
-        if "alive" in news:
+        if "alive" in news and rank not in self.exited:
             self._hang_watch.heard(rank, news["every_s"], news["alive"], news["at_work"], time.monotonic())
         if "ready" in news:
             self.ready.add(rank)
