@@ -32,6 +32,8 @@ REQUESTS = "4x1x2/16*2x2x1,-1,-8,4x1x2"
 """A slice of an empty rack, and one of a full rack of which two servers that are no neighbours were given back."""
 MOST_CHIPS = 16
 """Largest slice whose chips all send on a machine of two cores; the other hosts of the rack stand idle."""
+_LIMIT_S = 10.0
+"""For the search for a slice: long, since a machine with other work is to give the same slices as a quiet one."""
 DIMENSION: Mapping[Measure, str] = {"reduce-scatter": "dp", "TP all-reduce": "tp", "DP all-reduce": "dp"}
 """Dimension of the groups whose collective is measured."""
 _REQUEST = re.compile(r"(?:(?P<times>\d{1,3})\*)?(?P<extents>\d{1,3}(?:x\d{1,3}){0,2})|-(?P<back>\d{1,3})")
@@ -104,7 +106,7 @@ def measured_slices(requests: str) -> tuple[RackSlice, ...]:
 
 
 def _last_slice(words: Sequence[str]) -> RackSlice:
-    rack, served = Allocator(RACK, photonic=True), 0
+    rack, served = Allocator(RACK, photonic=True, limit_s=_LIMIT_S), 0
     for word in words[:-1]:
         times, request, back = _read(word)
         for _ in range(times):
