@@ -92,7 +92,9 @@ class DarkTime:
 class Frames:
     """The frames of a train, by number: when each was ``sent`` (monotonic s), and how long its sending took.
 
-    ``received`` are the numbers that each receiver got, ``delays_s`` the one-way delays of the same frames.
+    ``received`` are the numbers that each receiver got, ``delays_s`` the one-way delays of the same frames. Those of a
+    train that busy-waits are wrong in its first second: it keeps a processor from the kernel's work that switches time
+    stamps on, and frames without one get that of their reading.
     """
 
     sent: Sequence[float]
