@@ -44,7 +44,8 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     site = next(folder.glob("lib/python3*/site-packages"))
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)
-    (site / "requirements.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    # by site, which also reads the files .pth there: setuptools has distutils from Python 3.12 on by one of them
+    (site / "requirements.pth").write_text(f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})\n")
     return folder / "bin" / "python"
 
 
