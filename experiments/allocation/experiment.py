@@ -71,7 +71,7 @@ def read_extents(value: Any) -> Any:
 class AllocationSettings(Settings):
     """Settings of the allocation experiment: racks filled with slices, then asked for more or hit by failures."""
 
-    read_by: ClassVar = {"slo": "reserve", "failures": "overprovision"}
+    read_by: ClassVar[Mapping[str, str]] = {"slo": "reserve", "failures": "overprovision"}
 
     studies: Annotated[tuple[Study, ...], Option("--study")] = Field(
         default=STUDIES, min_length=1, description="studies to measure"

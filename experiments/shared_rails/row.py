@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Annotated, ClassVar, Literal
@@ -27,7 +27,7 @@ class SharedJobRow(JobRow):
     main: ClassVar[tuple[str, ...]] = ("step_time_s", "completion_s")
     given: ClassVar[frozenset[str]] = JobRow.given | {"arrival_s", "start_s", "end_s"}
     faults: ClassVar[frozenset[str]] = JobRow.faults | {"lost_steps"}
-    outcomes: ClassVar = {"outcome": "reason"}
+    outcomes: ClassVar[Mapping[str, str]] = {"outcome": "reason"}
 
     job: Annotated[str, "name of the job"] = ""
     workload: Annotated[str, "name of its workload"] = ""

@@ -164,7 +164,7 @@ _AXES: dict[Study, tuple[str, tuple[Any, ...], tuple[Variant, ...]]] = {
 class AllToAllSettings(TrialSettings):
     """Settings of the all-to-all experiment, in real units."""
 
-    read_by: ClassVar = {"gate_us": ROUTE}
+    read_by: ClassVar[Mapping[str, str]] = {"gate_us": ROUTE}
 
     studies: Annotated[tuple[Study, ...], Option("--study")] = Field(
         default=("bytes", "ranks", "delay", "slot", "skew"),

@@ -72,7 +72,7 @@ RECONFIGURATIONS_MS = (0.0, 10.0, 25.0, 50.0, 100.0)
 class StragglerSettings(TrialSettings):
     """Settings of the straggler experiment, in real units."""
 
-    read_by: ClassVar = {
+    read_by: ClassVar[Mapping[str, str]] = {
         "buckets": "buckets",
         "groups": "groups",
         "circuits": "reconfiguration",
