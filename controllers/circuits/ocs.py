@@ -171,7 +171,11 @@ class OpticalSwitch:
 
     def return_of_lost(self) -> Change | None:
         """The change that restores lost circuits whose ports work and are free; None without any."""
-        return self.change_to(Matching([*self.target, *self.returning]))
+        return self._return_of(self.returning)
+
+    def _return_of(self, circuits: Iterable[Circuit]) -> Change | None:
+        """The change that adds ``circuits``, whose ports are free, to those of the switch; None without any."""
+        return self.change_to(Matching([*self.target, *circuits]))
 
     def _check(self, ports: Iterable[int]) -> None:
         """Raise ``CircuitError`` for the lowest of ``ports`` that the switch does not have."""

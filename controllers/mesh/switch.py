@@ -82,7 +82,7 @@ class PipSwitch(OpticalSwitch):
 
         If it has not for all, they are tried one by one from the lowest port on.
         """
-        change = self._return_of(self.returning)
+        change = super().return_of_lost()
         kept: list[Circuit] = []
         for circuit in sorted(self.returning) if change is None else ():
             more = self._return_of([*kept, circuit])
@@ -91,9 +91,9 @@ class PipSwitch(OpticalSwitch):
         return change
 
     def _return_of(self, circuits: Iterable[Circuit]) -> Change | None:
-        """The change that restores ``circuits``; None if the mesh has no paths for them beside the others."""
+        """The change that adds ``circuits``, as of any OCS; None if the mesh has no paths for them beside others."""
         try:
-            change = self.change_to(Matching([*self.target, *circuits]))
+            change = super()._return_of(circuits)
         except CircuitError:
             return None
         return change if change is not None and change.ports.isdisjoint(self.target.ports) else None

@@ -179,11 +179,7 @@ def test_of_two_circuits_that_a_port_has_lost_the_last_one_returns() -> None:
 
 def test_a_return_under_way_is_remembered_while_other_ports_change() -> None:
     switch = switch_with((1, 2))
-    switch.fail(1)
-    removal = switch.removal_of_broken()
-    assert removal is not None
-    switch.begin(removal, 2)
-    switch.finish(2)
+    lose(switch, 1, 2)
     switch.restore(1)
     back = switch.return_of_lost()
     assert back is not None

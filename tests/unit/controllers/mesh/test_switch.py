@@ -256,7 +256,7 @@ def test_a_circuit_that_returns_moves_no_other() -> None:
     for port in (8, 3, 2):
         switch.restore(port)
     change = switch.return_of_lost()
-    assert change is None or not {4, 7} & change.ports
+    assert change is not None and change.after == Matching([(1, 2), (3, 6), (4, 7)]) and change.ports == {1, 2, 3, 6}
 
 
 def test_a_lost_circuit_without_a_way_keeps_no_other_from_its_return() -> None:
