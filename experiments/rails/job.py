@@ -12,8 +12,8 @@ from controllers.policies.static import split_bandwidth
 from experiments.job_point import Fabric, JobPoint
 from experiments.rails.settings import MODES, OWN_POLICY, Mode, RailSettings
 from experiments.rails.traffic import traffic_of
-from experiments.settings import PacketSettings
-from measure.live.calibration import NEVER, Calibration, default_calibration
+from experiments.settings import SpreadSettings
+from measure.live.calibration import Calibration, default_calibration
 from measure.live.scale_choice import ScaleNeeds, check_carried, pick_scale
 from railyard.errors import ConfigError
 from railyard.scale import Floors, Scale, goodput_bytes_per_s
@@ -266,15 +266,15 @@ def resolve_scale(settings: RailSettings, workload: Workload, calibration: Calib
     return scale
 
 
-def scale_for(settings: PacketSettings, needs: ScaleNeeds, machine: Calibration) -> Scale:
+def scale_for(settings: SpreadSettings, needs: ScaleNeeds, machine: Calibration) -> Scale:
     """The scale of ``settings``, or with rate ``auto`` the best for ``needs`` on ``machine`` (``pick_scale``).
 
-    ``ConfigError`` for a rate that this machine was seen not to carry.
+    ``ConfigError`` for a rate that this machine was seen not to carry, if it carries all links alone.
     """
     if settings.scale.rate != "auto":
         scale = settings.scale.scale()
-        if not getattr(settings, "cluster", ()):  # there each machine carries a part of the links
-            check_carried(needs, machine.of(settings.datapath), scale, measured=machine.measured_at != NEVER)
+        if not settings.cluster:  # there each machine carries a part of the links
+            check_carried(needs, machine.of(settings.datapath), scale, measured=not machine.guessed)
         return scale
     time = settings.scale.time if "time" in settings.scale.model_fields_set else None
     return pick_scale(needs, machine.floors(settings.datapath), machine.of(settings.datapath), time)
