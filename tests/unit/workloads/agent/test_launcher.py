@@ -340,6 +340,17 @@ def test_stop_returns_when_all_are_gone_and_has_heard_what_they_said_until_then(
     assert team.gone and team.steps == {0: 5, 1: 0}, "what follows the last end is left for later"
 
 
+def test_a_heartbeat_that_is_heard_after_the_end_of_its_rank_watches_nobody(server: Server) -> None:
+    team = launched(server, 0, 1)
+    server.says(1, alive=3, every_s=2.0, at_work=1)
+    listen(server, 1)
+    assert team._hang_watch.next_check() < float("inf")
+    server.report(1, exited=AgentError.exit_status)
+    server.says(1, alive=4, every_s=2.0, at_work=1)
+    listen(server, 2)
+    assert team._hang_watch.next_check() == float("inf")
+
+
 EVERY_S = 2.0
 ALL_SILENT = Hang(-1, "the process that starts the agents hangs", "no agent has sent a heartbeat for 6.0 s")
 
