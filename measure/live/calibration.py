@@ -202,7 +202,7 @@ class Calibration:
     timer_idle: TimerError
     timer_loaded: TimerError
     datapaths: Mapping[Datapath, Capacity] = field(default_factory=dict)
-    spared_share: float = 0.0
+    spared_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
     @property
     def guessed(self) -> bool:
