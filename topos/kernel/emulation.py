@@ -288,7 +288,9 @@ class Emulation(Mininet):  # type: ignore[misc]
             kernel.run(link_up(index, name) for index, name in taps)
         speeds = {} if self._speed_multiple is None else wiring.port_speeds(self._own_switches, self._speed_multiple)
         self._offload.attach(
-            [(switch.name, switch.ports[intf], intf.name, intf.index) for switch, intf in ends], speeds
+            [(switch.name, switch.ports[intf], intf.name, intf.index) for switch, intf in ends],
+            speeds,
+            exchanged=self.yard.datapath == "system",  # which counts at internal ports as their other end would
         )
         if self.openflow is not None:
             set_real_time(self.yard.pids["ovs-vswitchd"])  # it has little to do but to answer the controller

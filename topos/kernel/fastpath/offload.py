@@ -87,17 +87,18 @@ class Offload(Child):
         self.why = self.told["why"]
         return str(self.told["datapath"])
 
-    def attach(self, ports: Iterable[tuple[str, int, str, int]], speeds: Mapping[str, int]) -> None:
+    def attach(self, ports: Iterable[tuple[str, int, str, int]], speeds: Mapping[str, int], *, exchanged: bool) -> None:
         """Forward between ports (switch, OpenFlow number, name and index of the switch's end); returns when that works.
 
-        ``speeds``: what OpenFlow tells of ports of Open vSwitch (``tap_name``), in kb/s.
+        ``speeds``: what OpenFlow tells of ports of Open vSwitch (``tap_name``), in kb/s; ``exchanged``: what it counts
+        as received there was sent, and the other way.
         Open vSwitch has made its own ports already. ``MachineError`` if the kernel refuses.
         """
         with inside(self._netns_fd):
             index = {name: number for number, name in socket.if_nameindex()}
         kernel_ports = [KernelPort(switch, number, link, index[tap_name(link)]) for switch, number, _, link in ports]
         names = {tap_name(link): name for _, _, name, link in ports}
-        self.tell("attach", ports=kernel_ports, names=names, speeds=dict(speeds))
+        self.tell("attach", ports=kernel_ports, names=names, speeds=dict(speeds), exchanged=exchanged)
         self.expect("attached", _ATTACH_S)
 
     def port_counts(self) -> dict[str, dict[int, PortCounts]]:

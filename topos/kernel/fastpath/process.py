@@ -72,7 +72,7 @@ class OffloadServer:
         self._parent.take()
         self._loop.ended = self._loop.ended or self._parent.stopping
 
-    def _attach(self, ports: list[list[Any]], names: dict[str, str], speeds: dict[str, int]) -> None:
+    def _attach(self, ports: list[list[Any]], names: dict[str, str], speeds: dict[str, int], exchanged: bool) -> None:
         """Attach the fast path to all ports; tells the parent when the rules of all of them hold."""
         kernel_ports = [KernelPort(*port) for port in ports]
         self._forwarder.add(kernel_ports)
@@ -88,7 +88,7 @@ class OffloadServer:
 
         for switch, some in switches.items():
             tables = FlowTables(switch, (port.number for port in some), self._forwarder, names)
-            tables.port_speeds = speeds
+            tables.port_speeds, tables.counts_exchanged = speeds, exchanged
             self._monitors[switch] = Monitor(self._loop, tables, self._own / f"{switch}.mgmt", self._fail)
         FeaturesWatch(self._loop, self._run_dir / "db.sock", self._suspend, self._fail)
         for switch in switches:

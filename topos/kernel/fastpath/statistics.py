@@ -349,6 +349,9 @@ class Statistics:
         for start in _entries(data, form.body, _LEAST_PORT_ENTRY, form.port_length):
             number, first = _port_number(data, start + form.port_number), start + form.port_counters
             if number in counts:
+                if self._flows.counts_exchanged:
+                    pairs = struct.unpack_from("!8Q", data, first)  # received, then sent: packets, bytes, drops, errors
+                    struct.pack_into("!8Q", data, first, *(pairs[place ^ 1] for place in range(8)))
                 received, sent, _ = counts[number]
                 _add(data, (first, first + 16), received)
                 _add(data, (first + 8, first + 24), sent)

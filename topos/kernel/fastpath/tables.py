@@ -88,10 +88,12 @@ class FlowTables:
     """The flows of ``switch``, whose ports ``ports`` (OpenFlow numbers) the ``forwarder`` serves.
 
     ``port_names``: name of each port in Open vSwitch -> name of the interface that it stands for; ``port_speeds``: the
-    same names -> the rate that OpenFlow tells of the port, in kb/s, where it is not Open vSwitch's.
+    same names -> the rate that OpenFlow tells of the port, in kb/s, where it is not Open vSwitch's;
+    ``counts_exchanged``: at these ports Open vSwitch counts as sent what it received, as the kernel's datapath does.
     """
 
     port_speeds: Mapping[str, int] = MappingProxyType({})
+    counts_exchanged = False
 
     def __init__(
         self, switch: str, ports: Iterable[int], forwarder: Forwarder, port_names: Mapping[str, str] | None = None

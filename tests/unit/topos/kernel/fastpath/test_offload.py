@@ -43,16 +43,17 @@ def test_ports_are_told_with_their_taps(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(under_test, "inside", lambda fd: nullcontext(fd))
     monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "lo"), (31, tap_name(21)), (32, tap_name(22))])
     one = Answered(attached={})
-    one.attach([("s1", 1, "s1-eth1", 21), ("s1", 2, "s1-eth2", 22)], {"tap-21": 100_000})
+    one.attach([("s1", 1, "s1-eth1", 21), ("s1", 2, "s1-eth2", 22)], {"tap-21": 100_000}, exchanged=True)
     assert one.process.messages()[0] == {
         "op": "attach",
         "ports": [["s1", 1, 21, 31], ["s1", 2, 22, 32]],
         "names": {"tap-21": "s1-eth1", "tap-22": "s1-eth2"},
         "speeds": {"tap-21": 100_000},
+        "exchanged": True,
     }
     monkeypatch.setattr(under_test, "_ATTACH_S", 0.01)
     with pytest.raises(MachineError, match=r"the fast path did not answer within 0\.01 s"):
-        one.attach([], {})
+        one.attach([], {}, exchanged=False)
 
 
 def test_counts_of_ports() -> None:

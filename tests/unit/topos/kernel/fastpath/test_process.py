@@ -119,7 +119,12 @@ def test_it_ends_with_its_parent(offload: Process) -> None:
     assert offload.ended
 
 
-ATTACH: dict[str, Any] = {"ports": [["s1", 1, 5, 6], ["s2", 2, 7, 8]], "names": {"o5": "s1-eth1"}, "speeds": {}}
+ATTACH: dict[str, Any] = {
+    "ports": [["s1", 1, 5, 6], ["s2", 2, 7, 8]],
+    "names": {"o5": "s1-eth1"},
+    "speeds": {},
+    "exchanged": False,
+}
 
 
 def test_it_says_that_it_is_attached_when_the_rules_of_all_switches_hold(offload: Process, tmp_path: Path) -> None:

@@ -127,6 +127,23 @@ def test_port_statistics(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_what_open_vswitch_counted_at_the_other_end_is_exchanged(version: str) -> None:
+    """And what was forwarded beside it is not."""
+    _, plain = both(version, "port")
+    flows = FakeFlows()
+    flows.counts_exchanged = True
+    before, after = (
+        decode(version, message) for message in (reply(version, "port"), flows_say(flows, version, "port"))
+    )
+    for b, p, a in zip(before.body, plain.body, after.body, strict=True):
+        for unit in ("packets", "bytes", "dropped", "errors"):
+            received, sent = f"rx_{unit}", f"tx_{unit}"
+            exchanged = getattr(b, sent) - getattr(b, received) if a.port_no & 0xFFFF != 0xFFFE else 0
+            assert getattr(a, received) == getattr(p, received) + exchanged
+            assert getattr(a, sent) == getattr(p, sent) - exchanged
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_table_statistics(version: str) -> None:
     before, after = both(version, "table")
     found = [
