@@ -27,7 +27,7 @@ def test_a_few_values_have_students_interval() -> None:
     assert found.half_width == pytest.approx(4.303 / 3**0.5) and found.low == pytest.approx(2 - 4.303 / 3**0.5)
 
 
-@pytest.mark.parametrize(("n", "outside"), [(6, 0), (8, 0), (9, 1), (20, 5), (100, 39)])
+@pytest.mark.parametrize(("n", "outside"), [(6, 0), (8, 0), (9, 1), (20, 5), (100, 39), (1000, 468), (100_000, 49_689)])
 def test_many_values_have_the_interval_of_order_statistics(n: int, outside: int) -> None:
     found = estimate(list(map(float, range(n))))
     assert found is not None and (found.low, found.high) == (outside, n - 1 - outside)
