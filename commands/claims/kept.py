@@ -140,7 +140,7 @@ def from_text(text: str | bytes, name: str) -> Kept:
         raise ValueError(f"does not say its {[*missing, 'commit'][0]}")
     for number, row in enumerate(rows):
         faithful, failed = row.get("faithful"), str(row.get("verdict")).startswith(NOT_FAITHFUL)
-        if not isinstance(faithful, (bool, NoneType)) or (faithful and failed):
+        if not isinstance(faithful, (bool, NoneType)) or (failed and faithful is not False):
             raise ValueError(f"has a row {number} whose key faithful is not what its verdict says")
     return Kept(origin, settings, rows)
 
