@@ -244,7 +244,6 @@ set_up_venv() {
     echo "$root" >"$venv/railyard.checkout"
     fingerprint >"$venv/railyard.stamp"
     give_to_owner
-    exec 9<&-
 }
 
 # --- the system's Open vSwitch -----------------------------------------------------------------------------
@@ -330,6 +329,7 @@ main() {
     [ -z "$missing" ] || install_packages $missing
     if ! venv_is_current; then
         set_up_venv
+        exec 9<&- # the lock, which a daemon would hold
         brief=no
     fi
     [ $with_torch = no ] || install_torch
