@@ -24,7 +24,7 @@ for option in "$@"; do
 done
 if [ "$EUID" -ne 0 ]; then
     case " $* " in # these need no root, so that only the set-up is left out
-        " allocation "* | " mesh "* | *" --list "* | *" --show "* | *" --print-plan "*)
+        " allocation "* | " fabric-cost "* | " mesh "* | " opus "* | *" --list "* | *" --show "* | *" --print-plan "*)
             exec "$scripts/railyard.py" run "$@" ;;
     esac
     echo "run.sh: network namespaces and Open vSwitch need root; run: sudo scripts/run.sh $typed" >&2
