@@ -9,5 +9,6 @@ import json, sys
 rows = json.load(open(sys.argv[1]))
 print(json.dumps(rows, indent=1))
 assert [row["mode"] for row in rows] == ["electrical", "on-demand"]
-assert all(row["measured_s"] > row["model_s"] > 0 for row in rows if "measured_s" in row)
+assert all(row["step_time_s"] > row["predicted_step_time_s"] > 0 for row in rows)
+assert all(row["verified"] > 0 == row["wrong"] for row in rows)
 PYTHON
