@@ -193,17 +193,16 @@ is_ok() { # is_ok FOLDER NAME: at this commit
 job() { # job FOLDER: what the machine gets, and which checks to run
     local name log
     rm -rf "$1/job"
-    mkdir -p "$1/job/checks"
+    mkdir -p "$1/job"
     touch "$1/names" "$1/table"
     printf '%s\n' "${only[@]}" | sort -u -o "$1/names" - "$1/names"
     echo "$debian $init $image $arch" >"$1/machine"
     git -C "$project" archive HEAD >"$1/job/project.tar"
     echo "$commit" >"$1/job/commit"
-    cp "$here/guest.sh" "$here/common.sh" "$1/job/"
+    tar -x -f "$1/job/project.tar" -C "$1/job" --strip-components=2 tests/vm # those of the commit, as they are recorded
     for name in "${only[@]}"; do
         ! is_ok "$1" "$name" || continue
         echo "$name" >>"$1/job/names"
-        cp "$here/checks/$name.sh" "$1/job/checks/"
         log=$1/$name.log # begins with the commit, at which the tests in it have passed
         [ "$(head -n 1 "$log" 2>/dev/null)" = "$commit" ] || echo "$commit" >"$log"
         sed -i '1p; /^tests\/.* PASSED/!d' "$log"

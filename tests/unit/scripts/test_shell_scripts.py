@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from checkout import ROOT
 
+from experiments.registry import ENTRIES
+
 SHELL = [*sorted((ROOT / "scripts").glob("*.sh")), ROOT / ".ci" / "run", ROOT / "vagrant" / "cluster.sh"]
 VM = ROOT / "tests" / "vm"
 PLACES = ROOT / "tests" / "places.sh"
@@ -97,6 +99,13 @@ def test_run_without_root_gives_the_right_command(world_readable: Path) -> None:
     assert refused.stderr == (
         "run.sh: network namespaces and Open vSwitch need root; run: sudo scripts/run.sh --quick\n"
     )
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in ENTRIES if not entry.root])
+def test_run_without_root_goes_on_with_what_needs_none(name: str, world_readable: Path) -> None:
+    stub = world_readable / "scripts" / "railyard.py"
+    stub.write_text('#!/bin/sh\necho "$@"\n')
+    assert run(world_readable / "scripts" / "run.sh", name, "--quick", **as_nobody()).stdout == f"run {name} --quick\n"
 
 
 def test_setup_without_root_says_what_needs_it(world_readable: Path) -> None:
@@ -233,8 +242,11 @@ def test_a_resumed_virtual_machine_leaves_out_what_is_right_at_this_commit(tmp_p
     (tmp_path / "vm" / "tests").mkdir(parents=True)
     script = tmp_path / "vm" / "tests" / "run.sh"
     shutil.copy(VM / "shared.sh", script.parent)
-    call = "git() { :; }\nhere=$2 only=(cli topos)\nfor commit in $3; do job $1; cat $1/job/names $1/topos.log; done"
+    call = 'git() { tar -c -C "$root" tests/vm; }\nroot=$2 only=(cli topos)\n'
+    call += "for commit in $3; do job $1; cat $1/job/names $1/topos.log; done"
     script.write_text(f"{functions}\n{call}")
     passed = [line for line in LOG.splitlines() if "FAILED" not in line]
     expected = ["topos", *passed, "cli", "topos", "11111111"]
-    assert run("bash", script, folder, VM, "22222222 11111111").stdout.splitlines() == expected
+    assert run("bash", script, folder, ROOT, "22222222 11111111").stdout.splitlines() == expected
+    for name in ("guest.sh", "common.sh", "checks/topos.sh"):
+        assert (folder / "job" / name).read_bytes() == (VM / name).read_bytes(), "those of the commit"
