@@ -99,7 +99,8 @@ class Parent(Answering):
 
     def ready(self, **fields: Any) -> None:
         """Tell the parent that this process works, its version, and the private folder that it was given, if any."""
-        self.tell("ready", version=__version__, folder=os.environ.get(FOLDER_VARIABLE), **fields)
+        with suppress(MachineError):  # the parent has hung up, as ``take`` will find
+            self.tell("ready", version=__version__, folder=os.environ.get(FOLDER_VARIABLE), **fields)
 
     def tell(self, op: str, /, **fields: Any) -> None:
         """Send a message; an error that ends this process where the parent is gone."""

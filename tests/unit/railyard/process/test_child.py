@@ -46,6 +46,18 @@ def test_settings_go_in_and_the_child_ends_when_told(module: Path) -> None:
         child.answer(10)
 
 
+def test_a_child_that_is_closed_before_it_is_ready_ends_without_a_word(
+    module: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    module.write_text(
+        ECHO.replace("parent.ready()", "parent.wait(10)\n    parent.ready()").partition("    parent.tell")[0]
+    )
+    child = Child(module.stem, {}, (), "the child", patience_s=10)
+    child.begin()
+    child.close()
+    assert capfd.readouterr().err == ""
+
+
 def test_a_child_that_is_told_to_stop_at_once_stops_at_once(module: Path) -> None:
     module.write_text(ECHO)
     child = start_python(module.stem, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
