@@ -253,7 +253,7 @@ class PrivateOvs:
     def start(self) -> None:
         """Start both daemons; returns when the database answers (``add`` waits for the switch).
 
-        Raises ``MachineError`` with the daemon's last log line if one does not start.
+        Raises ``MachineError`` with what the daemon said last if one does not start.
         """
         need_tools("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "setpriv")
         database = self.run_dir / "conf.db"
@@ -447,7 +447,7 @@ class PrivateOvs:
             raise MachineError(f"Open vSwitch cannot take interface {row['name']}: {row['error']}")
 
     def _last_line(self, name: str) -> str:
-        for suffix in ("log", "out"):
+        for suffix in ("out", "log"):  # what ends it goes to standard error
             path = self.run_dir / f"{name}.{suffix}"
             lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
             if lines:

@@ -208,15 +208,15 @@ def test_connections_are_counted(switch: PrivateOvs, database: Database) -> None
     assert switch.is_connected(2) and not switch.is_connected(3)
 
 
-def test_a_daemon_that_ended_is_named_with_the_last_line_of_its_log(switch: PrivateOvs) -> None:
+def test_a_daemon_that_ended_is_named_with_its_last_words(switch: PrivateOvs) -> None:
     switch._children["ovs-vswitchd"] = ended(7)
     with pytest.raises(MachineError, match="the private ovs-vswitchd ended with status 7: it wrote no log"):
         switch.check()
-    (switch.run_dir / "ovs-vswitchd.out").write_text("usage\n")
-    with pytest.raises(MachineError, match="status 7: usage"):
+    (switch.run_dir / "ovs-vswitchd.log").write_text("starting\nopened log file\n\n")
+    with pytest.raises(MachineError, match="status 7: opened log file"):
         switch.check()
-    (switch.run_dir / "ovs-vswitchd.log").write_text("starting\nout of memory\n\n")
-    with pytest.raises(MachineError, match="status 7: out of memory"):
+    (switch.run_dir / "ovs-vswitchd.out").write_text("failed to create temporary file\n")
+    with pytest.raises(MachineError, match="status 7: failed to create temporary file"):
         switch.check()
 
 
