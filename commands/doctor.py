@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata, util
 from pathlib import Path
-from tempfile import gettempdir
 from typing import Literal
 
 from rich.console import Console
@@ -22,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.parser import Parser
-from railyard.checkout import REGISTRY, SETUP, as_root, railyard_as_root
+from railyard.checkout import REGISTRY, SETUP, TEMPORARY, as_root, railyard_as_root
 from railyard.errors import MachineError, from_os_error
 from railyard.limits import check_room, free_memory_bytes
 from railyard.process.start import run_program
@@ -230,7 +229,7 @@ def calibration_state() -> str:
 def folders() -> list[Finding]:
     """A finding for each folder of this machine that a run writes to, by default, and cannot; or one that it can."""
     lacking = []
-    for place in (Path.cwd(), REGISTRY, Path(gettempdir())):
+    for place in (Path.cwd(), REGISTRY, TEMPORARY):
         try:
             check_room(place)
         except OSError as error:
@@ -297,12 +296,12 @@ def findings() -> list[Finding]:
 def _kernel() -> list[Finding]:
     """Findings about the kernel; no features where namespaces or packages are missing, which other findings say."""
     refused = refused_rights()
-    forwards: list[Finding] = []
+    tried: list[Finding] = []
     with suppress(MachineError, ImportError):
         refused |= refused_features()
-        forwards.append(datapath(*chosen_datapath()))
-    kernel = needs(refused) or [Finding("kernel", "ok", "permits all that runs use")]
-    return [namespaces(namespaces_error()), *kernel, *forwards]
+        tried += [] if refused else [Finding("kernel", "ok", "permits all that runs use")]
+        tried.append(datapath(*chosen_datapath()))
+    return [namespaces(namespaces_error()), *needs(refused), *tried]
 
 
 def exit_status(found: Sequence[Finding]) -> int:

@@ -19,6 +19,9 @@ SETUP = ROOT / "scripts" / "setup.sh"
 REGISTRY = Path("/run/railyard")
 """The folder in which each run on this machine has one (``topos.kernel.run_registry``)."""
 
+TEMPORARY = Path("/tmp")
+"""Where ovsdb-server keeps a file, whatever ``TMPDIR`` says."""
+
 NEEDS_ROOT = "network namespaces and Open vSwitch need root"
 """Beginning of the sentence that says what to type as root, by which the Python API knows it."""
 

@@ -12,6 +12,7 @@ from typing import Literal
 
 from railyard.errors import MachineError
 from railyard.process.start import run_program
+from railyard.tools import TOOLS, need_tools
 
 OLDEST_OPEN_VSWITCH = 3, 0
 """The release notes of 2.17 have no flow monitors of OpenFlow 1.4 yet, by which the fast path follows the tables."""
@@ -44,7 +45,8 @@ NEEDS: dict[str, tuple[Literal["missing", "warning"], str, str]] = {
 
 @cache
 def check_needs() -> None:
-    """Raise ``MachineError`` for the first thing that no run can do without and that is refused here; needs root."""
+    """Raise ``MachineError`` for the first thing that no run can do without and that is not here; needs root."""
+    need_tools(*TOOLS)
     needed = [name for name, (state, _, _) in NEEDS.items() if state == "missing"]
     for refused in (refused_versions, refused_rights, partial(refused_features, needed)):
         for name, why in refused().items():

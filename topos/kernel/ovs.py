@@ -22,7 +22,6 @@ from typing import Literal
 from railyard.errors import ConfigError, MachineError
 from railyard.priority import set_session_priority
 from railyard.process.start import marked_environment, run_program, start_program
-from railyard.tools import need_tools
 from topos.kernel import namespaces
 from topos.kernel.namespaces import inside
 from topos.kernel.needs import open_vswitch_is
@@ -255,7 +254,6 @@ class PrivateOvs:
 
         Raises ``MachineError`` with what the daemon said last if one does not start.
         """
-        need_tools("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "setpriv")
         database = self.run_dir / "conf.db"
         done = run_program(["ovsdb-tool", "create", str(database), str(_SCHEMA)], _START_S)
         if done.status != 0:

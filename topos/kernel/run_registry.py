@@ -21,6 +21,7 @@ from secrets import token_hex
 from typing import Any
 
 from railyard.checkout import REGISTRY as REGISTRY
+from railyard.checkout import TEMPORARY
 from railyard.errors import MachineError
 from railyard.limits import check_room
 from railyard.process.start import MARK, MARK_VARIABLE, start_program
@@ -60,7 +61,8 @@ class RegisteredRun:
         assert me is not None
         name = f"{os.getpid()}-{token_hex(3)}"
         unregistered = registry / f"{_UNREGISTERED}{name}"
-        check_room(registry)
+        for folder in (registry, TEMPORARY):
+            check_room(folder)
         try:
             registry.mkdir(mode=0o755, parents=True, exist_ok=True)
             clear_dead_runs(registry)

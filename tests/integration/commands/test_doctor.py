@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -27,6 +28,11 @@ def test_what_the_kernel_lacks_is_found_by_trying_and_nothing_is_left(monkeypatc
 OLD = "#!/bin/sh\necho 'ovs-vswitchd (Open vSwitch) 2.17.9'\n"
 RIGHTS = "setpriv", "--bounding-set", "-net_admin"
 SMALL_BYTES = 192 << 20
+FIXED = (
+    *("unshare", "--mount", "sh", "-c"),
+    'mount --bind "$0" "$0" && mount --rbind /tmp /tmp && mount -o remount,bind,ro /tmp && exec "$@"',
+)
+HIDDEN = "unshare", "--mount", "sh", "-c", 'mount --bind /dev/null "$0" && exec "$@"'
 MEMORY = "sh", "-c", 'echo $$ >"$0/cgroup.procs" && exec "$@"'
 
 
@@ -37,6 +43,7 @@ def refused(folder: Path, *before: str, path: str = "") -> list[str]:
     command = [*before, sys.executable, "-m", "commands.main", *typed]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, (folder / "out").exists()) == (3, "", False), done
+    assert "fast path" not in done.stderr, "it was started"
     return [line.removeprefix("railyard: ") for line in done.stderr.splitlines() if line.startswith("railyard: ")]
 
 
@@ -50,6 +57,11 @@ def test_a_run_is_refused_by_what_the_doctor_names(tmp_path: Path) -> None:
     assert refused(tmp_path, *RIGHTS) == [
         "NET_ADMIN: this process lacks the capability, so no link can be made; in a container: --cap-add NET_ADMIN"
     ]
+    assert refused(tmp_path, *FIXED, str(tmp_path)) == ["/tmp cannot be used: Read-only file system"]
+    switch = shutil.which("ovs-vswitchd")
+    assert switch is not None
+    old.unlink()
+    assert refused(tmp_path, *HIDDEN, switch) == ["ovs-vswitchd is missing; scripts/setup.sh installs it"]
 
 
 def test_a_run_in_a_small_container_says_how_much_memory_it_needs(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Collection
 from pathlib import Path
 
@@ -21,9 +22,10 @@ from rich.console import Console
 
 from commands import doctor
 from commands.doctor import NEWEST_PYTHON, OLDEST_PYTHON, Finding, exit_status, findings, main, print_findings
-from railyard.checkout import REGISTRY, as_root, railyard_as_root
+from railyard.checkout import REGISTRY, TEMPORARY, as_root, railyard_as_root
 from railyard.errors import MachineError
 from railyard.process.start import child_environment
+from railyard.tools import TOOLS
 from topos.kernel import namespaces, needs
 from topos.kernel.emulation import Emulation
 
@@ -155,6 +157,8 @@ def test_a_run_is_refused_for_what_it_cannot_do_without_before_anything_is_made(
         return features
 
     monkeypatch.setattr(os, "geteuid", lambda: 0)
+    asked: list[str] = []
+    monkeypatch.setattr(needs, "need_tools", lambda *names: asked.extend(names))
     monkeypatch.setattr(needs, "open_vswitch_version", lambda: version)
     monkeypatch.setattr(needs, "refused_rights", lambda: rights)
     monkeypatch.setattr(needs, "refused_features", tried)
@@ -163,6 +167,7 @@ def test_a_run_is_refused_for_what_it_cannot_do_without_before_anything_is_made(
     try:
         if sentence is None:
             needs.check_needs()
+            assert asked == [*TOOLS]
             return
         with pytest.raises(MachineError, match=f"^{re.escape(sentence)}"):
             Emulation(datapath="ovs")
@@ -177,14 +182,26 @@ def test_folders_that_are_full_or_read_only_are_named(monkeypatch: pytest.Monkey
     def refuse(place: Path) -> None:
         if place == tmp_path:
             raise OSError(errno.ENOSPC, "No space left on device", str(place))
-        if place == REGISTRY:
+        if place in (REGISTRY, TEMPORARY):
             raise OSError(errno.EROFS, "Read-only file system", str(place))
 
     monkeypatch.setattr(doctor, "check_room", refuse)
-    full, fixed = doctor.folders()
-    assert full.state == fixed.state == "missing"
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
+    full, fixed, temporary = doctor.folders()
+    assert full.state == fixed.state == temporary.state == "missing"
     assert full.sentence.startswith(f"{tmp_path} cannot be written: No space left on device; ")
     assert fixed.sentence == f"{REGISTRY} cannot be used: Read-only file system"
+    assert temporary.sentence == f"{TEMPORARY} cannot be used: Read-only file system"
+
+
+def test_a_kernel_that_was_not_tried_is_not_said_to_permit_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: int) -> list[int]:
+        raise MachineError("making a network namespace failed")
+
+    monkeypatch.setattr(doctor, "refused_rights", dict)
+    monkeypatch.setattr(doctor, "namespaces_error", lambda: "refused")
+    monkeypatch.setattr(namespaces, "make", refuse)
+    assert doctor._kernel() == [doctor.namespaces("refused")]
 
 
 def test_every_line_of_the_set_up_s_check_is_a_finding(tmp_path: Path) -> None:

@@ -253,10 +253,9 @@ def test_stopping_ends_every_child_and_again_does_nothing(switch: PrivateOvs, da
 
 
 def test_a_database_that_cannot_be_made_is_one_sentence(
-    switch: PrivateOvs, program: Callable[[str, str], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    switch: PrivateOvs, program: Callable[[str, str], None], tmp_path: Path
 ) -> None:
     program("ovsdb-tool", "echo 'failed to write: No space left on device' >&2; exit 1")
-    monkeypatch.setattr(ovs, "need_tools", lambda *names: None)
     with pytest.raises(MachineError, match=rf"in {tmp_path}: failed to write: No space left on device"):
         switch.start()
 
