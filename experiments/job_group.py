@@ -193,7 +193,7 @@ class JobGroup:
         """Let time pass until all jobs are in ``state``."""
         end = self._run.clock() + timeout_s
         while not self._reached(state):
-            self._poll(end)
+            self._poll(state, end)
             if self._run.clock() > end and (self._trains or not self._heard):
                 raise next(job for job in self.jobs if not job.over).late(timeout_s)
 
@@ -210,7 +210,7 @@ class JobGroup:
             return False
         return job.incarnation == 0 or job.steps_done - job.first_step >= STEPS_AFTER
 
-    def _poll(self, end: float) -> None:
+    def _poll(self, state: State, end: float) -> None:
         now = self._run.clock()
         try:
             for job in self._placed:
@@ -222,6 +222,8 @@ class JobGroup:
             self._count_steps(now)
             for each in self._due:
                 each.run_due(self._run.clock())
+            if self._reached(state):  # the next message may be a heartbeat, seconds from now
+                return
             jobs_wake = (job.next_poll(now) for job in self._placed)
             arrives = inf if self._arrivals is None else self.began + self._arrivals.next_s
             wake = (end, arrives, *(each.next_time() - _ROUNDED_S for each in self._due), *jobs_wake)
