@@ -31,8 +31,9 @@ _NUMBER = re.compile(r"(?:(?<=\bx)|(?<![\w.-]))[+-]?\d+(?:\.\d+)?(?!\.?\d|-\d|(?
 _TOKEN = re.compile(r"[\w-]{40,}")
 """The secret in the address of a page."""
 _VERDICT = re.compile(r"Measured again|Faithful:|NOT FAITHFUL|Not judged:")
-_GOES_ON = {"ver": re.compile(r"(?!Report \(|Results in)"), "  [": re.compile(" {4}")}
-"""Which lines belong to the unit before, by the beginning of its key: a verdict, and the progress of a point."""
+_GOES_ON = {"ver": re.compile(r"(?!Report \(|Results in)"), "  [": re.compile(" {4}"), "  o": re.compile(" {6}")}
+"""Which lines belong to the unit before, by the beginning of its key: a verdict, the progress of a point, and a check.
+"""
 
 
 @dataclass(frozen=True)

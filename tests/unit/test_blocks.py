@@ -91,7 +91,11 @@ def test_blocks_are_read_with_their_notes_titles_and_places() -> None:
         ("first\n...\nlast", "first\nlast", True),
         ("first\n...\nlast", "first\nlast\nafter", False),
         ("", "anything", False),
-        ("mine, 2 s: faithful\n  ok  0.1 of 2 used", "mine, 3 s: NOT FAITHFUL\n  NO  1.2 of 2 used (apt 0.3)", True),
+        (
+            "mine, 2 s: faithful\n  ok  0.1 of 2 used",
+            "mine, 3 s: NOT FAITHFUL\n  NO  1.2 of 2 used (apt 0.3),\n      at most 0.2",
+            True,
+        ),
     ],
 )
 def test_what_differs_by_machine_may_differ_and_nothing_else(shown: str, printed: str, same: bool) -> None:
