@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import re
 import shutil
 from pathlib import Path
 
 from blocks import Block, Step, blocks, renewed, replaced, steps
 from checkout import ROOT
+from script_runs import ONCE
 from terminal import Terminal
 
 NOT_FAITHFUL, STOPPED = 8, 130
 """Statuses of a command that did what it should, if it says that the machine was busy, or Ctrl-C was pressed."""
+_RUN = re.compile(r"sudo (railyard run|scripts/run\.sh) \w+")
 
 
 def documents() -> list[Path]:
@@ -32,6 +35,7 @@ def like_the_checkout(folder: Path) -> None:
 def follow(document: str, folder: Path, terminal: Terminal, renew: bool = False) -> str:
     """Do what a document says; the document with the outputs that were printed.
 
+    Runs measure each point once, as numbers and verdicts are not compared, unless their outputs are to be shown.
     ``AssertionError``: a command fails, or prints something else than is shown, which ``renew`` allows.
     """
     done = document
@@ -60,7 +64,8 @@ def _typed(step: Step, block: Block, terminal: Terminal, status: int, renew: boo
     where = f"line {block.first}: {step.prompt}{step.typed}"
     assert terminal.prompt == step.prompt, f"{where}: the prompt is {terminal.prompt}"
     stopped = "^C" in step.shown
-    printed = terminal.enter(step.typed, interrupt=stopped)
+    typed = step.typed if renew else _RUN.sub(rf"\g<0> {' '.join(ONCE)}", step.typed)
+    printed = terminal.enter(typed, interrupt=stopped)
     printed = [line.replace(str(terminal.folder), "/home/you/half-hour").rstrip() for line in printed]
     disturbed = any("NOT FAITHFUL" in line for line in printed)
     terminal.disturbed |= disturbed  # so are later commands about the same results
