@@ -60,7 +60,7 @@ def idle_app() -> Iterator[int]:
 def test_an_app_that_installs_nothing_is_asked_for_circuits(tmp_path: Path) -> None:
     with idle_app() as port:
         status, _, errors = finish(
-            started(*COMMON, *ONCE, "--remote", f"127.0.0.1:{port}", "--out", str(tmp_path / "r"))
+            started(*COMMON, *ONCE, "--remote", f"127.0.0.1:{port}", "--ack-timeout", "8", "--out", str(tmp_path / "r"))
         )
     assert status == CONTROL, errors
     assert re.search(r"rail[0-3] has no flow between ports \d+ and \d+; does your app install circuits\?", errors), (
@@ -83,7 +83,7 @@ def app_of_the_job(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], in
 def test_an_app_that_leaves_in_the_middle_is_in_the_row_and_on_the_timeline(tmp_path: Path) -> None:
     out = tmp_path / "results"
     with app_of_the_job(tmp_path) as (app, port):
-        options = ("--remote", f"127.0.0.1:{port}", "--steps", "6", "--out", str(out))
+        options = ("--remote", f"127.0.0.1:{port}", "--steps", "4", "--out", str(out))
         process = started(*COMMON, *ONCE, *options)
         wait_for_step(process, out, 1)
         assert listeners_of(app.pid) == [f"tcp 127.0.0.1:{port}"]

@@ -107,7 +107,7 @@ def test_a_process_that_disturbs_a_point_is_named_with_its_share_and_without_its
         assert spinner.stdout is not None and spinner.stdout.readline()
         os.sched_setscheduler(spinner.pid, os.SCHED_RR, os.sched_param(1))  # whatever else this machine does
         try:
-            options = ("--modes", "electrical", "--steps", "4", "--out", str(out))
+            options = ("--modes", "electrical", "--steps", "2", "--out", str(out))
             rate = ("--rate", "1/100")  # one that is chosen would leave a processor to the spinner
             status, output, errors = finish(start(SCRIPT, "--workload", "smoke", *options, *rate))
         finally:
@@ -201,8 +201,6 @@ def test_a_late_rank_makes_the_step_as_much_longer_as_predicted(tmp_path: Path, 
         "--late",
         "3:0.5",
         "--no-figures",
-        "--repeats",
-        "1",
     )
     status, output, errors = finish(start(SCRIPT, "--workload", "smoke", *options, "--out", str(out)))
     assert status in RAN, errors
@@ -223,7 +221,7 @@ def test_a_late_rank_makes_the_step_as_much_longer_as_predicted(tmp_path: Path, 
 @pytest.mark.timed(late_ms=20)  # two delays of 0.1 s to 20 ms
 def test_a_stale_profile_costs_two_delays_once(tmp_path: Path, machine: Try) -> None:
     out = tmp_path / "results"
-    options = ("--modes", "provisioned", "--delays", "100", "--steps", "4", "--stale-step", "2", "--repeats", "1")
+    options = ("--modes", "provisioned", "--delays", "100", "--steps", "4", "--stale-step", "2")
     status, output, errors = finish(start(SCRIPT, "--workload", "smoke", *options, "--no-figures", "--out", str(out)))
     assert status in RAN, errors
     (row,) = rows(out)
