@@ -452,6 +452,14 @@ def test_what_is_measured_for_others_names_nobody_and_is_compared(
     assert text.count("the[bold]irs") == 2, "at the head of its column, and beside its machine"
 
 
+def test_the_claims_of_the_emulated_machine_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = MEASURED / "vm-debian-12"
+    assert main(["claims", "--docs", str(DOCS), "--compare", str(folder)]) == 0
+    text = capsys.readouterr().out
+    assert "QEMU TCG CPU" in text and text.count("not measured") == 0
+    assert not read_kept(folder, NAMES)[1], "every file can be read"
+
+
 @pytest.mark.parametrize(
     ("cell", "shown"),
     [
