@@ -103,9 +103,9 @@ else # most of what needs root measures time on real packets: one after another,
     check "pytest (on all cores)" pytest --ignore tests/integration --ignore tests/cluster --ignore tests/browser \
         -n auto --dist worksteal # a core that is done takes over half of what another has left
     types_checked
-    check "pytest (in a browser)" pytest tests/browser
-    check "pytest (with root, three at a time)" pytest tests/cluster tests/integration -m beside -n 3 --dist worksteal
-    check "pytest (with root)" pytest tests/integration tests/cluster -m "not beside"
+    parts=(tests/cluster tests/integration tests/browser)
+    check "pytest (with root or in a browser, three at a time)" pytest "${parts[@]}" -m beside -n 3 --dist worksteal
+    check "pytest (with root or in a browser, alone)" pytest "${parts[@]}" -m "not beside"
 fi
 
 awk '{ inconclusive += $1; timed += $2 } END { if (timed) printf "test.sh: %d of %d timed tests inconclusive%s\n",

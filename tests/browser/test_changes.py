@@ -13,7 +13,7 @@ from watch.watching import Served, watching
 
 from commands.page.report.file import write_report
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.beside]
 
 ON_DEMAND = 2
 TICK = "(Railyard.app.source.stream.dispatchEvent(new MessageEvent('tick', {data: given[0]})), 1)"

@@ -21,7 +21,7 @@ from watch.watching import watching
 from experiments.rest_access import TOKEN_FILE
 from railyard.timeline import Event
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.beside]
 PORTS = "[...document.querySelectorAll('[data-choice=port] option')].map(e => e.value)"
 
 LATE_ANSWER = """

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from watch.browser import Browser
+from watch.browser import WAIT_S, Browser
 from watch.folders import DOT
 from watch.live_run import LiveRun
 from watch.watching import Served, watching
@@ -128,6 +128,7 @@ def test_a_live_page_grows_and_then_shows_the_finished_run(live: LiveRun, page: 
     assert browser.js("Railyard.debug.failures") == []
 
 
+@pytest.mark.beside
 def test_the_last_sentence_of_a_server_stays(live: LiveRun, page: Served, browser: Browser) -> None:
     page.process.send_signal(signal.SIGINT)
     said = "the server of this page has ended; railyard watch starts it again"
@@ -171,6 +172,7 @@ def still_shown(browser: Browser) -> list[bool]:
     return [bool(browser.js(each)) for each in (*shown, "document.querySelector('#happened li')", charts)]
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize("saved", [False, True])
 def test_a_page_keeps_what_it_shows_when_the_run_ends_and_its_server_is_gone_at_once(
     live: LiveRun, page: Served, browser: Browser, saved: bool
@@ -190,6 +192,7 @@ def test_a_page_keeps_what_it_shows_when_the_run_ends_and_its_server_is_gone_at_
     assert "with the folder live shows" in browser.text("#banner")
 
 
+@pytest.mark.beside
 def test_a_page_that_is_opened_shortly_before_the_end_keeps_what_it_shows(
     live: LiveRun, page: Served, browser: Browser
 ) -> None:
@@ -203,6 +206,7 @@ def test_a_page_that_is_opened_shortly_before_the_end_keeps_what_it_shows(
     assert not browser.text("#state").startswith("live")
 
 
+@pytest.mark.beside
 def test_a_page_whose_server_dies_in_mid_run_says_so(live: LiveRun, page: Served, browser: Browser) -> None:
     compute(live, browser)
     page.process.kill()
@@ -211,6 +215,7 @@ def test_a_page_whose_server_dies_in_mid_run_says_so(live: LiveRun, page: Served
     assert browser.text("#state").startswith("under way when this was read last")
 
 
+@pytest.mark.beside
 def test_a_page_whose_server_returns_says_that_the_run_is_live(live: LiveRun, page: Served, browser: Browser) -> None:
     state = "document.querySelector('#state').innerText"
     browser.js(
@@ -244,6 +249,7 @@ def memory_mb(pid: int) -> float:
     return int(status.split("VmHWM:")[1].split()[0]) / 1e3
 
 
+@pytest.mark.beside
 def test_twenty_readers_are_told_and_may_leave_in_mid_stream(live: LiveRun, page: Served, browser: Browser) -> None:
     heard: list[list[float]] = [[] for _ in range(20)]
     joined, leaves = threading.Barrier(21), threading.Event()
@@ -255,8 +261,9 @@ def test_twenty_readers_are_told_and_may_leave_in_mid_stream(live: LiveRun, page
     began = time.monotonic()
     live.rewire("rail0", [2, 7], [[2, 7]], "pp0.0")
     browser.until("document.querySelector('path.circuit[data-switch=rail0][data-b=\"7\"]')")
-    time.sleep(0.5)
-    assert all(any(t > began for t in mine) for mine in heard)
+    while not all(any(t > began for t in mine) for mine in heard):
+        assert time.monotonic() < began + WAIT_S
+        time.sleep(0.02)
     leaves.set()
     for reader in readers:
         reader.join(5)

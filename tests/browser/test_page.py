@@ -14,7 +14,7 @@ from watch.watching import Served, watching
 
 from measure.results.results import Results
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.beside]
 
 DARK = 0.2
 STEP = 2 * DARK + GATHER + WINDOW + SEND + COMPUTE

@@ -15,7 +15,7 @@ from commands.page.report.comparison import Side, comparison
 from commands.page.report.file import write_report
 from measure.results.results import FIGURES
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.beside]
 
 HOSTILE = '</script><img src=x onerror="document.title=1">{}'
 """A pattern for names of operations, from whoever wrote the events."""

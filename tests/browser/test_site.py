@@ -13,7 +13,7 @@ import pytest
 from site_build import build_site
 from watch.browser import Browser
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.beside]
 
 WIDE, PHONE = (1280, 900), (390, 844)
 RESULTS = "document.querySelectorAll('.md-search-result__item').length"
