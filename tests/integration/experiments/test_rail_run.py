@@ -37,6 +37,8 @@ from topos.kernel.run_watcher import Process
 pytestmark = pytest.mark.root
 
 SCRIPT = "rail_reconfiguration.py"
+SMOKE = ("--workload", "smoke", "--rate", "1/250")
+"""For tests beside others: to choose a rate, a run first looks for two seconds at what these leave of the processors."""
 KEYS = {
     *("experiment", "workload", "fabric", "mode", "reconfiguration_delay_ms", "seed", "steps", "step_time_s"),
     *("predicted_step_time_s", "reconfigurations_per_step", "circuit_wait_s", "packets_lost", "faithful"),
@@ -85,7 +87,7 @@ def test_smoke_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_repeats_are_combined_and_every_measurement_is_kept(tmp_path: Path) -> None:
     out = tmp_path / "results"
     options = ("--modes", "electrical,on-demand", "--delays", "50", "--repeats", "2", "--attempts", "2", "--no-figures")
-    status, output, errors = finish(start(SCRIPT, "--workload", "smoke", *options, "--out", str(out)))
+    status, output, errors = finish(start(SCRIPT, *SMOKE, *options, "--out", str(out)))
     assert status in RAN, errors
     attempts = json.loads((out / "manifest.json").read_text())["attempts"]
     assert {(each["piece"], each["repeat"]) for each in attempts} == {
@@ -130,7 +132,7 @@ def test_a_process_that_disturbs_a_point_is_named_with_its_share_and_without_its
 )
 def test_a_process_that_dies_during_a_point_is_named_within_a_second(tmp_path: Path, command: str, named: str) -> None:
     modes = ("--modes", "native", "--steps", "500")
-    process = start(SCRIPT, "--workload", "smoke", *modes, "--out", str(tmp_path / "r"))
+    process = start(SCRIPT, *SMOKE, *modes, "--out", str(tmp_path / "r"))
     wait_for_step(process, tmp_path / "r")
     (child,) = (pid for pid in descendants(process.pid) if command in words_of(pid)[:5])
     began = time.monotonic()
@@ -145,7 +147,7 @@ def test_a_process_that_dies_during_a_point_is_named_within_a_second(tmp_path: P
 @pytest.mark.beside
 def test_a_signal_leaves_the_machine_clean_and_the_events_in_place(tmp_path: Path) -> None:
     out = tmp_path / "results"
-    process = start(SCRIPT, "--workload", "smoke", "--modes", "on-demand", "--steps", "50", "--out", str(out))
+    process = start(SCRIPT, *SMOKE, "--modes", "on-demand", "--steps", "50", "--out", str(out))
     wait_for_step(process, out)
     with pytest.raises(ConfigError, match=rf"{out} is in use by a run \(process {process.pid}\); name another"):
         check_folder(out)
@@ -166,9 +168,7 @@ def test_a_signal_leaves_the_machine_clean_and_the_events_in_place(tmp_path: Pat
 @pytest.mark.beside
 def test_after_kill_9_nothing_of_the_run_lives_on(tmp_path: Path) -> None:
     """Also where launcher, agents, controller, switch and sampler were stopped."""
-    process = start(
-        SCRIPT, "--workload", "smoke", "--modes", "on-demand", "--steps", "50", "--out", str(tmp_path / "r")
-    )
+    process = start(SCRIPT, *SMOKE, "--modes", "on-demand", "--steps", "50", "--out", str(tmp_path / "r"))
     wait_for_step(process, tmp_path / "r")
     (run,) = runs_of(process.pid)
     everybody = [child for pid in descendants(process.pid) if (child := Process.of(pid)) is not None]
