@@ -24,6 +24,8 @@ from topos.kernel.run_registry import REGISTRY, RegisteredRun
 PATIENCE_S = 120
 ONCE = ("--repeats", "1", "--attempts", "1")
 """Options of a run whose numbers a test does not look at: each point is measured once, also if it is not faithful."""
+SMOKE = ("--workload", "smoke", "--rate", "1/250")
+"""A small job at a given rate: to choose one, a run first looks for up to two seconds at what others leave to it."""
 
 
 def hear_signals() -> None:

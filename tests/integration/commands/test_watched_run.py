@@ -13,14 +13,14 @@ from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
-from script_runs import PATIENCE_S, descendants, finish, start, wait_for_step, words_of
+from script_runs import PATIENCE_S, SMOKE, descendants, finish, start, wait_for_step, words_of
 
 from measure.results.manifest import REST
 from measure.results.results import Results
 
 pytestmark = pytest.mark.root
 SCRIPT = "rail_reconfiguration.py"
-RUN = ("--workload", "smoke", "--modes", "on-demand", "--delays", "50", "--no-figures")
+RUN = (*SMOKE, "--modes", "on-demand", "--delays", "50", "--no-figures")
 RAN = (0, 8)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
-from script_runs import ONCE, PATIENCE_S, finish, rows, runs_of, start, wait_for_step
+from script_runs import ONCE, PATIENCE_S, SMOKE, finish, rows, runs_of, start, wait_for_step
 
 from measure.results.results import Results
 from railyard.app_channel import SOCKET_VARIABLE, default_socket
@@ -26,7 +26,7 @@ APP = ROOT / "docs" / "examples" / "my_opus_app.py"
 SUPPORT = ROOT / "tests" / "support" / "openflow"
 RAN = (0, 8)
 """Finished: faithful, or not (the machine of a test may be busy with other tests)."""
-JOB = ("--workload", "smoke", "--modes", "on-demand", "--delays", "50", "--no-figures")
+JOB = (*SMOKE, "--modes", "on-demand", "--delays", "50", "--no-figures")
 ENDS_S = 5.0
 
 

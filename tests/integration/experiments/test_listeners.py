@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from listeners import listeners, listeners_of
-from script_runs import descendants, finish, runs_of, start, wait_for_step
+from script_runs import SMOKE, descendants, finish, runs_of, start, wait_for_step
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
@@ -34,7 +34,7 @@ PATTERNS = {r"\.\d+\.ctl": ".PID.ctl", r"rail\d": "railN", r"10\.\d\.0\.\d:": "1
 
 def test_nothing_listens_but_what_is_documented(tmp_path: Path) -> None:
     out = tmp_path / "results"
-    options = ("--workload", "smoke", "--modes", "on-demand", "--steps", "500", "--rest", "127.0.0.1:0", "--watch")
+    options = (*SMOKE, "--modes", "on-demand", "--steps", "500", "--rest", "127.0.0.1:0", "--watch")
     alone = ("--agents-per-process", "1")  # so that there is a process in the network of each host
     process = start("rail_reconfiguration.py", *options, *alone, "--out", str(out))
     try:

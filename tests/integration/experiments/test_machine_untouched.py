@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
-from script_runs import finish, runs_of, start, wait_for_agents
+from script_runs import SMOKE, finish, runs_of, start, wait_for_agents
 
 from topos.kernel.emulation import Emulation
 from topos.kernel.run_registry import REGISTRY
@@ -76,7 +76,7 @@ def differences(before: dict[str, object], after: dict[str, object]) -> list[str
 def test_a_run_leaves_the_machine_as_it_was(tmp_path: Path) -> None:
     with Emulation(RailTopo(servers=2, gpus=1), openflow=None):
         pass  # a first run makes the registry, and the kernel loads the modules that it needs
-    options = ("--workload", "smoke", "--modes", "on-demand", "--delays", "50", "--steps", "1", "--no-figures")
+    options = (*SMOKE, "--modes", "on-demand", "--delays", "50", "--steps", "1", "--no-figures")
     before = machine()
     status, _, errors = finish(start("rail_reconfiguration.py", *options, "--out", str(tmp_path / "one")))
     assert status in (0, 8, 9), errors

@@ -16,6 +16,7 @@ from checkout import ROOT
 from neighbour_app import neighbour_app
 from own_verdict import late_timers
 from script_runs import (
+    SMOKE,
     descendants,
     finish,
     rows,
@@ -37,8 +38,6 @@ from topos.kernel.run_watcher import Process
 pytestmark = pytest.mark.root
 
 SCRIPT = "rail_reconfiguration.py"
-SMOKE = ("--workload", "smoke", "--rate", "1/250")
-"""For tests beside others: to choose a rate, a run first looks for two seconds at what these leave of the processors."""
 KEYS = {
     *("experiment", "workload", "fabric", "mode", "reconfiguration_delay_ms", "seed", "steps", "step_time_s"),
     *("predicted_step_time_s", "reconfigurations_per_step", "circuit_wait_s", "packets_lost", "faithful"),

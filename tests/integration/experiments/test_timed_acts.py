@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
-from script_runs import finish, rows, start
+from script_runs import SMOKE, finish, rows, start
 from tries import Try
 
 from experiments.timetable import parse
@@ -67,7 +67,7 @@ def test_links_and_hosts_change_in_the_kernel_as_it_says(tmp_path: Path) -> None
 def test_what_is_refused_while_it_runs_is_named_and_later_points_have_a_fabric_of_their_own(tmp_path: Path) -> None:
     out = tmp_path / "results"
     events = "step 1 restore rail0:1; step 1.2 connect rail0 3-7; step 1.5 disconnect rail0 7; step 1.7 fail rail0:3"
-    words = ("--workload", "smoke", "--modes", "one-shot", "--steps", "2", "--repeats", "2")  # 3 and 7 have no circuit
+    words = (*SMOKE, "--modes", "one-shot", "--steps", "2", "--repeats", "2")  # 3 and 7 have no circuit
     line = (*words, "--events", events, "--no-figures", "--out", str(out))
     status, _, errors = finish(start(SCRIPT, *line))
     assert status == 8, errors
