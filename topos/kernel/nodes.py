@@ -127,6 +127,7 @@ class LazyNode(Node):  # type: ignore[misc]
         if self.environment:
             params["env"] = (params.get("env") or os.environ) | self.environment
         if self._starting and self._shell is None and self.netns_fd is not None:
+            params["env"] = (params.get("env") or os.environ) | {"NO_COLOR": "1"}  # who calls ``cmd`` reads words
             with namespaces.inside(self.netns_fd):
                 child: Popen[bytes] = super()._popen(_with_own_mounts(cmd, self.hosts_file), **params)
         else:
