@@ -296,9 +296,9 @@ def this_machine() -> Calibration:
 
 @cache
 def _available() -> tuple[Datapath, ...]:
-    """The datapath that ``auto`` takes here, and ovs; without root only ovs, since the kernel cannot be asked."""
+    """The datapath that ``auto`` takes here, and ovs; without root that of most kernels, which cannot be asked."""
     if os.geteuid() != 0:
-        return ("ovs",)
+        return "bpf", "ovs"
     from topos.kernel.fastpath.bpf_forwarder import BpfForwarder
 
     try:

@@ -21,6 +21,7 @@ from measure.live.calibration import (
     default_calibration,
     load_calibration,
     save_calibration,
+    this_machine,
 )
 from railyard import ownership
 from railyard.errors import MachineError
@@ -52,6 +53,13 @@ def test_auto_takes_the_first_datapath_that_was_measured() -> None:
     assert measured(names=("ovs",)).takes() == "ovs"
     assert default_calibration().takes() == "ovs"
     assert measured().takes("ovs") == "ovs"
+
+
+def test_a_prediction_without_root_is_that_of_a_kernel_with_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration_module, "load_calibration", lambda: None)
+    monkeypatch.setattr(calibration_module, "_available", calibration_module._available.__wrapped__)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert this_machine().takes() == "bpf"
 
 
 def test_what_was_not_measured_is_conservative() -> None:
