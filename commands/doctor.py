@@ -317,5 +317,8 @@ def print_findings(found: Sequence[Finding], console: Console) -> None:
         if finding.remedy:
             table.add_row("", Text(finding.remedy, "bold"))
     console.print(table)
-    possible = "A run is not possible: see what is missing." if exit_status(found) else "Root can run experiments."
-    console.print(Text(possible, "bold"))
+    unseen = ", as far as can be seen without root" * (os.geteuid() != 0)
+    possible = (
+        "A run is not possible: see what is missing" if exit_status(found) else f"Root can run experiments{unseen}"
+    )
+    console.print(Text(f"{possible}.", "bold"))

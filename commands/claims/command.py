@@ -253,7 +253,7 @@ def _compare(options: Namespace, catalog: Catalog, chosen: Sequence[Claim]) -> i
 
     What a folder holds is somebody else's: what is unreadable in it is named, and its claims count as not measured.
     """
-    names, ours = ["here", *map(str, options.compare)], options.docs / MEASURED
+    names, ours = ["documents", *map(str, options.compare)], options.docs / MEASURED
     kept, judged = list[dict[str, Kept]](), list[list[Judged]]()
     for place in (ours, *options.compare):
         found, unreadable = read_kept(place, list(catalog.runs))
@@ -280,6 +280,8 @@ def _compare(options: Namespace, catalog: Catalog, chosen: Sequence[Claim]) -> i
         counts = Counter(f"{machine(run)}, Railyard {run.origin['version']}" for run in found.values()).most_common()
         runs = "; ".join(f"{where} ({count} run{'s' * (count > 1)})" for where, count in counts)
         console.print(f"{name}: {runs or 'nothing'}.", highlight=False, markup=False)
+    same = sum(len({of_one.verdict for of_one in row["judged"]}) == 1 for row in rows)
+    console.print(f"Of {len(rows)} claims {same} have the same verdict everywhere.", highlight=False)
     return 0
 
 

@@ -155,10 +155,11 @@ def other_version(manifest: Mapping[str, Any]) -> str | None:
 
 def versions(openvswitch: str = "") -> dict[str, str]:
     """Versions of kernel, Open vSwitch, Python and the packages of a run, and the machine, where available."""
+    cores = os.cpu_count()
     found = {
         "railyard": __version__,
         "kernel": platform.release(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "machine": f"{platform.machine()}, {cores} core{'s' * (cores != 1)}",
         "python": platform.python_version(),
         "openvswitch": openvswitch or open_vswitch_version(),
         **_packages(),

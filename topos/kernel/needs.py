@@ -38,7 +38,7 @@ NEEDS: dict[str, tuple[Literal["missing", "warning"], str, str]] = {
     "tbf": ("missing", "no link can be given a rate", KERNEL),
     "htb": ("warning", "no links between switches (racks, torus)", KERNEL),
     "clsact": ("warning", "links lose no packets, and Open vSwitch alone forwards", KERNEL),
-    "netem": ("warning", "a process holds the packets of delayed links; a mesh has no latency", KERNEL),
+    "netem": ("warning", "links with a delay work, less exactly; light in a mesh takes no time", KERNEL),
 }
 """What a run needs of kernel, container and Open vSwitch: how bad it is to lack it, what then fails, and the remedy."""
 
