@@ -18,12 +18,16 @@ claims: {a: {system: X, says: Y, run: long, number: {take: value, column: n}, so
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_command_ends_with_the_one_that_started_it(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_command_ends_with_the_one_that_started_it(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A command that is stopped waits for its child, which the kernel ends with one that is killed."""
     (tmp_path / "claims.yaml").write_text(CATALOG)
     command = [sys.executable, "-m", "commands.main", "claims", "--run", "--docs", str(tmp_path)]
     command += ["--out", str(tmp_path / "out")]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
         while process.poll() is None and not children.read_text():
             time.sleep(0.001)
