@@ -51,13 +51,6 @@ def test_setup_refuses_an_unknown_option_in_one_sentence() -> None:
     assert "--chekc" in refused.stderr
 
 
-@pytest.mark.parametrize("script", [VM / "run.sh", VM / "vagrant.sh", PLACES], ids=lambda path: path.name)
-@pytest.mark.parametrize("option", ["--debian", "--work"])
-def test_an_option_without_its_value_is_refused_before_anything_is_made(script: Path, option: str) -> None:
-    refused = run(script, option, **as_nobody())
-    assert refused.returncode == 2 and "needs a value" in refused.stderr
-
-
 def test_check_names_a_missing_environment_and_changes_nothing(tmp_path: Path) -> None:
     environ = {**os.environ, "RAILYARD_VENV": str(tmp_path / "none")}
     checked = run(ROOT / "scripts" / "setup.sh", "--check", env=environ)
@@ -87,9 +80,10 @@ def world_readable(tmp_path: Path) -> Path:
             if folder in (Path("/"), Path("/tmp")):
                 pytest.skip(f"{folder} is closed to others")
             folder.chmod(folder.stat().st_mode | 0o055)
-    shutil.copytree(ROOT / "scripts", tmp_path / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("setup.cfg", "pyproject.toml"):
-        shutil.copy(ROOT / name, tmp_path)
+    for name in ("scripts", "tests/vm"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("setup.cfg", "pyproject.toml", "tests/places.sh"):
+        shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
 
@@ -106,6 +100,15 @@ def test_run_without_root_goes_on_with_what_needs_none(name: str, world_readable
     stub = world_readable / "scripts" / "railyard.py"
     stub.write_text('#!/bin/sh\necho "$@"\n')
     assert run(world_readable / "scripts" / "run.sh", name, "--quick", **as_nobody()).stdout == f"run {name} --quick\n"
+
+
+@pytest.mark.parametrize("script", ["vm/run.sh", "vm/vagrant.sh", "places.sh"])
+@pytest.mark.parametrize("option", ["--debian", "--work"])
+def test_an_option_without_its_value_is_refused_before_anything_is_made(
+    script: str, option: str, world_readable: Path
+) -> None:
+    refused = run(world_readable / "tests" / script, option, **as_nobody())
+    assert refused.returncode == 2 and "needs a value" in refused.stderr
 
 
 def test_setup_without_root_says_what_needs_it(world_readable: Path) -> None:
