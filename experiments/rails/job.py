@@ -269,12 +269,12 @@ def resolve_scale(settings: RailSettings, workload: Workload, calibration: Calib
 def scale_for(settings: SpreadSettings, needs: ScaleNeeds, machine: Calibration) -> Scale:
     """The scale of ``settings``, or with rate ``auto`` the best for ``needs`` on ``machine`` (``pick_scale``).
 
-    ``ConfigError`` for a rate that this machine was seen not to carry, if it carries all links alone.
+    ``ConfigError`` for a rate that this machine does not carry, if it carries all links alone.
     """
     if settings.scale.rate != "auto":
         scale = settings.scale.scale()
         if not settings.cluster:  # there each machine carries a part of the links
-            check_carried(needs, machine.of(settings.datapath), scale, measured=not machine.guessed)
+            check_carried(needs, machine.of(settings.datapath), scale, guessed=machine.guessed)
         return scale
     time = settings.scale.time if "time" in settings.scale.model_fields_set else None
     return pick_scale(needs, machine.floors(settings.datapath), machine.of(settings.datapath), time)

@@ -81,14 +81,15 @@ def pick_scale(needs: ScaleNeeds, floors: Floors, capacity: Capacity, time: floa
     return min(fitting, key=order)
 
 
-def check_carried(needs: ScaleNeeds, capacity: Capacity, scale: Scale, *, measured: bool) -> None:
-    """Raise ``ConfigError`` if all links together are faster than what this machine was ``measured`` to carry."""
+def check_carried(needs: ScaleNeeds, capacity: Capacity, scale: Scale, *, guessed: bool) -> None:
+    """Raise ``ConfigError`` if all links together are faster than what this machine carries, or is ``guessed`` to."""
     load = needs.ports * scale.emulated_mbps(needs.real_gbps)
-    if measured and capacity.aggregate_limited and load > capacity.aggregate_mbps:
-        works = _tidy_rate(capacity.aggregate_mbps / needs.ports / (needs.real_gbps * 1000))
+    if capacity.aggregate_limited and load > capacity.aggregate_mbps:
+        works = _tidy_rate(capacity.carries_mbps / needs.ports / (needs.real_gbps * 1000))
+        carries = "a machine that was not calibrated is taken to carry" if guessed else "this machine carries"
         raise ConfigError(
             f"{needs.ports} links of {scale.emulated_mbps(needs.real_gbps):.3g} Mb/s are {load / 1e3:.3g} Gb/s, and "
-            f"this machine carries {capacity.aggregate_mbps / 1e3:.3g} Gb/s (railyard calibrate); use --rate "
+            f"{carries} {capacity.aggregate_mbps / 1e3:.3g} Gb/s (railyard calibrate); use --rate "
             f"1/{1 / works:.0f} or leave it away",
             key="scale.rate",
         )

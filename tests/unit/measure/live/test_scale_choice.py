@@ -165,14 +165,19 @@ def test_the_cost_of_the_next_higher_load_and_the_nearest_number_of_ranks_counts
     assert carrying(10_000).transfer_s(2, 500) == OVS.alpha_s
 
 
-def test_a_rate_at_which_all_links_are_more_than_was_measured_is_refused_with_one_that_is_not() -> None:
+@pytest.mark.parametrize(
+    ("guessed", "carries"),
+    [(False, "this machine carries"), (True, "a machine that was not calibrated is taken to carry")],
+)
+def test_a_rate_at_which_all_links_are_more_than_is_carried_is_refused_with_one_that_works(
+    guessed: bool, carries: str
+) -> None:
     capacity = carrying(4000)
-    check_carried(needs(512, 12.5), capacity, Scale(1 / 2000), measured=True)
-    check_carried(needs(512, 12.5), capacity, Scale(1 / 250), measured=False)
+    check_carried(needs(512, 12.5), capacity, Scale(1 / 1600), guessed=guessed)
     with pytest.raises(ConfigError) as refused:
-        check_carried(needs(512, 12.5), capacity, Scale(1 / 250), measured=True)
+        check_carried(needs(512, 12.5), capacity, Scale(1 / 250), guessed=guessed)
     assert str(refused.value) == (
-        "scale.rate: 512 links of 50 Mb/s are 25.6 Gb/s, and this machine carries 4 Gb/s (railyard calibrate); use "
-        "--rate 1/1600 or leave it away"
+        f"scale.rate: 512 links of 50 Mb/s are 25.6 Gb/s, and {carries} 4 Gb/s (railyard calibrate); use --rate 1/4000 "
+        "or leave it away"
     )
-    check_carried(needs(512, 12.5), capacity, Scale(1 / 1600), measured=True)
+    assert pick_scale(needs(512, 12.5), FLOORS, capacity).rate == 1 / 4000, "the one that would be chosen"
