@@ -59,6 +59,8 @@ FAITHFUL_SHARE = 0.95
 """Share of its line-rate goodput that a link must reach to count as faithful."""
 BUSY_SHARE = 0.15
 """Highest load of a machine that counts as idle, as a share of all processors."""
+MOST_BUSY_SHARE = 0.5
+"""Highest load by other work at which a machine is measured, as a share of all processors."""
 HOSTS = 16
 LOADS = (1.0, 0.25)
 """Loads at which the cost of transfers is measured, as shares of what a run may use."""
@@ -76,13 +78,15 @@ def calibrate_machine(
     """Measure this machine, about a minute for each datapath, or 20 s when ``quick``; needs root.
 
     ``say`` is called with a progress line as each part starts. A datapath that this machine does not have is left out.
-    ``MachineError`` when the machine cannot bring a fabric up, or has none of ``datapaths``.
+    ``MachineError`` when the machine is too busy, cannot bring a fabric up, or has none of ``datapaths``.
     """
     timer_s = 0.8 if quick else 4.0
     say("timers at rest")
     processor = Processor()
     timer_idle = machine_benchmark.timer_error(timer_s)
     busy_share = processor.read(timer_s).busy
+    if busy_share > MOST_BUSY_SHARE:
+        raise MachineError(f"other work keeps {busy_share:.0%} of the processors busy; try again when it is idle")
     if busy_share > BUSY_SHARE:
         say(f"the machine is {busy_share:.0%} busy with something else; the results describe the remaining capacity")
     say("timers with every processor busy")
@@ -304,10 +308,6 @@ def transfer_rail(hosts: int, aggregate_mbps: float, ports: int = PORTS) -> Rail
 # ---- the experiment --------------------------------------------------------------------------------------------------
 
 
-MOST_BUSY_SHARE = 0.5
-"""Highest load by other work at which a calibration is saved, as a share of all processors."""
-
-
 class CalibrateSettings(Settings):
     """How carefully the machine is measured, and the example scale of the table."""
 
@@ -356,7 +356,7 @@ class Calibrate(Experiment[CalibrateSettings]):
         return 1
 
     def run(self, runner: Runner) -> None:
-        """Measure (or load) and save the calibration; ``MachineError`` if the machine was too busy to save it."""
+        """Measure (or load) and save the calibration."""
         file = self.settings.file
         if self.settings.show:
             found = load_calibration(file)
@@ -367,13 +367,9 @@ class Calibrate(Experiment[CalibrateSettings]):
         runner.add(CalibrationRow(calibration=asdict(found)))
         if self.settings.show:
             runner.progress.say(f"read from {file}")
-        elif found.busy_share <= MOST_BUSY_SHARE:
+        else:
             save_calibration(found, file)
             runner.progress.say(f"saved in {file}")
-        else:
-            raise MachineError(
-                f"not saved: {found.busy_share:.0%} of the processors did other work; measure again on an idle machine"
-            )
 
     def as_json(self, rows: Sequence[Row]) -> Any:
         return rows[0]["calibration"]

@@ -11,6 +11,7 @@ from commands.calibrate import (
     COMPUTE_S,
     TRANSFER_S,
     Calibrate,
+    calibrate_machine,
     cost_of,
     hop_cost,
     program_of,
@@ -19,6 +20,7 @@ from commands.calibrate import (
     tree_program,
 )
 from measure.live.calibration import Datapath, default_calibration
+from measure.live.processor import Load, Processor
 from measure.model.prediction import Costs, predict
 from railyard.errors import MachineError
 from railyard.timeline import Event
@@ -113,6 +115,14 @@ def test_a_hop_is_found_again_in_the_cycles_of_two_trees_and_is_at_least_0(ranks
     found = hop_cost(cycle_s(3e-4), cycle_s(0.0), cycle_s(2e-4), 2e-4)
     assert found == pytest.approx(3e-4, rel=0.02)
     assert hop_cost(0.9 * cycle_s(0.0), cycle_s(0.0), cycle_s(2e-4), 2e-4) == 0.0
+
+
+def test_a_busy_machine_is_refused_before_anything_else_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("measure.live.machine_benchmark.timer_error", lambda seconds: None)
+    monkeypatch.setattr("measure.live.machine_benchmark.busy_processors", pytest.fail)
+    monkeypatch.setattr(Processor, "read", lambda self, seconds: Load(0.98, 2, 0.0, 0.0, None, None))
+    with pytest.raises(MachineError, match=r"^other work keeps 98% of the processors busy; try again when it is idle$"):
+        calibrate_machine(quick=True)
 
 
 # ---- the report ------------------------------------------------------------------------------------------------------
