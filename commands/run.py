@@ -109,6 +109,10 @@ def _execute(kind: type[Experiment[Any]], options: argparse.Namespace, standing:
     if options.verb == "predict":
         return _predict(experiment, options)
     experiment.check_run()
+    if options.out is not None:
+        from measure.results.folder import check_folder
+
+        check_folder(options.out)  # before others' load is looked at
     if os.geteuid() == 0 and standing is None:
         _spare(experiment)
     _ = experiment.scale  # a scale that this machine cannot carry is refused before root is asked for

@@ -96,6 +96,16 @@ def test_a_scale_that_is_chosen_leaves_processors_to_a_load_that_stays(
     )
 
 
+def test_a_folder_that_cannot_be_taken_is_refused_before_the_load_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("measure.live.interference.steady_load", pytest.fail)
+    (tmp_path / "notes.txt").touch()
+    assert main(["run", "rails", "--workload", "smoke", "--out", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith(f"railyard: --out: {tmp_path} is not empty")
+
+
 def test_an_empty_file_key_means_rails(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text("experiment:\nworkload: smoke\nmodes: [electrical]\n")
