@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from experiments.experiment import Experiment
 from experiments.settings import RepeatedSettings
 from measure.metrics.checks import Check
-from measure.metrics.load import GUESTS, same_load
+from measure.metrics.load import ADVICE, same_load
 from measure.results.combine import combined_rows
 from measure.results.row import MeasuredRow
 
@@ -108,7 +108,7 @@ def _give_up(runner: Runner, load: str, attempts: int) -> None:
     """Say that no point is measured again from now on, in the progress and in the manifest."""
     runner.progress.say(
         f"  the first point was disturbed {attempts} times by the same load ({load}): no point is measured again for "
-        f"it; {'wait' if load == GUESTS else 'stop it or wait'} until it ends (--wait-quiet SECONDS)"
+        f"it. {ADVICE}"
     )
     runner.record.describe(gave_up=load)
 

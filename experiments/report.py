@@ -18,6 +18,7 @@ from rich.text import Text
 
 from experiments.acts import acted_on
 from measure.metrics.estimate import Estimate
+from measure.metrics.load import ADVICE
 from measure.published import calibrations
 from measure.results.estimates import estimate_of
 from measure.results.manifest import scale_of
@@ -155,7 +156,7 @@ class Recorded:
     def notes(self) -> list[str]:
         """Sentences about what was left out, what is missing in the folder, and acts on its run."""
         omitted, load = self.manifest.get("omitted"), self.manifest.get("gave_up")
-        gave_up = "No point was measured again when disturbed, as one load disturbed every attempt at the first"
+        gave_up = "After the first point none was measured again, as one load disturbed every attempt at it"
         notes = [
             *map(str, omitted if isinstance(omitted, list) else ()),
             cut_lines(self.events),
@@ -356,9 +357,6 @@ def judged(rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if not row.get("computed")]
 
 
-_ADVICE = "Run it again when the machine has less to do, or let each point wait for that: --wait-quiet 600."
-
-
 def verdict_lines(rows: Sequence[Row], place: Callable[[Row], str]) -> list[Text]:
     """Lines of the verdict: what was kept and what was not judged, or one line for each failed check, causes first.
 
@@ -383,7 +381,7 @@ def verdict_lines(rows: Sequence[Row], place: Callable[[Row], str]) -> list[Text
         (where, says), more = failed[name][0], len(failed[name]) - 1
         others = f" (and {more} more point{'s' if more > 1 else ''})" if more else ""
         lines.append(Text(f"  {where}: {says}{others}", "red"))
-    lines += [Text(_ADVICE)] if {STEAL, OTHERS} & failed.keys() else []
+    lines += [Text(ADVICE)] if {STEAL, OTHERS} & failed.keys() else []
     return lines
 
 

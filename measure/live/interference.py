@@ -19,6 +19,7 @@ from measure.live.processor import Processor
 from measure.metrics.checks import Limits
 from measure.metrics.load import largest_of, others_says, steal_says
 from railyard.process.start import MARK, MARK_VARIABLE
+from railyard.verdict import NOT_FAITHFUL
 
 _PROC = Path("/proc")
 _KERNEL_THREAD = 0x00200000
@@ -176,17 +177,21 @@ def steady_load() -> tuple[float, str]:
 
     It is 0 where either of two readings is one that the verdict of a run allows: such a load may soon be gone.
     """
-    cores, loads = os.cpu_count() or 1, []
+    cores, most, loads = os.cpu_count() or 1, Limits().other_cores, []
     for seconds in _READINGS_S:
         others = OtherProcesses(os.getpid())  # a new one, which does not repeat its last reading
         time.sleep(seconds)
         loads.append(others.read())
-        if loads[-1].share * cores <= Limits().other_cores:
+        if loads[-1].share * cores <= most:
             return 0.0, ""
     least = min(loads, key=lambda load: load.share)
     share = min(least.share, 1 - 1 / cores)
     says = others_says(least.share * cores, cores, largest_of({name: part * cores for name, part in least.largest}))
-    return share, f"{says}; the scale leaves {share * cores:.2f} to them (--wait-quiet SECONDS waits instead)"
+    left = share * cores
+    return share, (
+        f"{says}; the scale leaves {left:.2f} to them. Points are {NOT_FAITHFUL} while they take more than "
+        f"{left + most:.3g}."
+    )
 
 
 def wait_for_quiet(longest_s: float) -> str | None:
@@ -212,4 +217,4 @@ def wait_for_quiet(longest_s: float) -> str | None:
         if waited + _QUIET_S > longest_s:
             by_name = {name: share * cores for name, share in load.largest}
             cause = steal_says(steal) if steal > limits.steal_share else others_says(other, cores, largest_of(by_name))
-            return f"the machine did not become quiet in {waited:.0f} s: {cause}; measuring nevertheless"
+            return f"the machine did not become quiet within {longest_s:g} s: {cause}; measuring nevertheless"

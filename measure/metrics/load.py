@@ -12,6 +12,8 @@ from railyard.verdict import OTHERS, STEAL
 
 GUESTS = "other guests of the hardware"
 """Who is behind stolen time, as nobody can name them."""
+ADVICE = "Stop what takes the processors, or, if it ends by itself, let each attempt wait for it: --wait-quiet 60."
+"""What to do about a load that disturbs a run; the documents say it in the same words."""
 _MOST_NAMES, _LEAST_PART = 3, 0.1
 """How many processes are named, and how much of the time of all each of them took, but for the largest."""
 

@@ -29,6 +29,7 @@ from experiments.report import (
 from experiments.schema import markdown
 from experiments.settings import validated
 from measure.metrics.checks import Check, Verdict, not_judged
+from measure.metrics.load import ADVICE
 from measure.results.row import MeasuredRow, columns, described
 from railyard.digits import significant
 
@@ -144,8 +145,13 @@ def test_what_others_took_comes_before_what_failed_with_it() -> None:
     assert [str(line) for line in verdict_lines(rows, lambda row: row["mode"])][1:] == [
         "  b: other processes kept 1.00 of 2 processors busy",
         "  a: timers were late (and 1 more point)",
-        "Run it again when the machine has less to do, or let each point wait for that: --wait-quiet 600.",
+        ADVICE,
     ]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/scale.md"])
+def test_documents_advise_beside_others_what_a_run_advises(page: str) -> None:
+    assert ADVICE.lower() in " ".join((ROOT / page).read_text().replace("`", "").lower().split())
 
 
 def test_a_verdict_names_what_it_did_not_judge_and_calls_it_not_kept() -> None:

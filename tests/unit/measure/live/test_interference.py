@@ -213,7 +213,7 @@ def test_a_run_waits_for_a_quiet_machine_no_longer_than_it_may(monkeypatch: pyte
     now[0] = 0.0
     said = wait_for_quiet(2.5)
     assert said is not None and said.startswith(
-        "the machine did not become quiet in 2 s: other processes kept 1.00 of 2 processors busy (qemu 0.50)"
+        "the machine did not become quiet within 2.5 s: other processes kept 1.00 of 2 processors busy (qemu 0.50)"
     )
     monkeypatch.setattr(Processor, "read", lambda self, seconds: Load(0.5, 2, 0.0, 0.09, None, None))
     said = wait_for_quiet(1)
@@ -241,7 +241,8 @@ def test_a_load_that_has_gone_is_seen_where_readings_take_long(monkeypatch: pyte
             [0.6, 0.5],
             2,
             0.5,
-            "1.00 of 2 processors busy (sh 1.00); the scale leaves 1.00 to them (--wait-quiet SECONDS ",
+            "1.00 of 2 processors busy (sh 1.00); the scale leaves 1.00 to them. Points are NOT FAITHFUL while they "
+            "take more than 1.2.",
         ),
         ([0.95, 0.98], 2, 0.5, "1.90 of 2 processors busy (sh 1.90); the scale leaves 1.00 to them"),
         ([0.95, 0.98], 4, 0.75, "3.80 of 4 processors busy (sh 3.80); the scale leaves 3.00 to them"),
