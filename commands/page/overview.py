@@ -173,7 +173,7 @@ class Overview:
         elif any(row.get("faithful") is False for row in rows):
             report = Report(tables=lambda rows: ()) if self.kind is None else self.kind.report()
             first, *failed = [str(line).strip() for line in verdict_lines(rows, report.point)]
-            yield _stamp(NOT_FAITHFUL, " ".join([first, *(f"{reason}." for reason in failed)]))
+            yield _stamp(NOT_FAITHFUL, " ".join([first, *(f"{reason.rstrip('.')}." for reason in failed)]))
         if self.recorded.acted_on is not None:
             yield _stamp(ACTED_ON, self.recorded.acted_on)
         sentence = what_lacks(self.manifest, self.recorded.rows, under_way=self.live)

@@ -231,8 +231,8 @@ def _verdicts(found: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     for each in found:
         repeat = f", repeat {each['repeat']} of {each['repeats']}" if each.get("repeat") else ""
         yield f"<li>{text(each['title'] + repeat)}: {text(each['verdict'])}"
-        failed = [check["says"] for check in each.get("checks", ()) if not check["ok"]]
-        yield from (f"<br>{text(says)}" for says in failed)
+        failed = (check["says"] for check in each.get("checks", ()) if not check["ok"])
+        yield from (f"<br>{text(says)}" for says in failed if says not in each["verdict"])
         yield "</li>\n"
     yield "</ul>\n"
 

@@ -16,6 +16,7 @@ from commands.page.overview import Overview, joined
 from experiments.rails.experiment import Rails
 from experiments.rails.row import RailRow
 from measure.metrics.checks import Check, Verdict
+from measure.metrics.load import ADVICE
 from measure.results.combine import combined
 from measure.results.folder import is_locked
 from measure.results.manifest import build_manifest
@@ -240,6 +241,13 @@ def test_what_is_not_faithful_or_partial_is_stamped(made: Made) -> None:
     assert (partial["kind"], partial["says"]) == ("PARTIAL", "2 of 6 points: stopped: by a signal")
     assert found["state"] == "stopped"
     assert [each["faithful"] for each in found["tables"][0]["rows"]] == [True, False]
+
+
+def test_a_stamp_ends_its_sentences_once(made: Made) -> None:
+    busy = row(ok=False)
+    busy.judge(Verdict(False, (Check("other processes", 1.0, 0.2, "", False, "others kept 1 processor busy"),)))
+    (stamp,) = shown(made([busy]))["stamps"]
+    assert stamp["says"].endswith("others kept 1 processor busy. " + ADVICE)
 
 
 def test_a_run_that_somebody_acted_on_is_stamped(made: Made) -> None:

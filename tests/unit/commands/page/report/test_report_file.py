@@ -58,6 +58,7 @@ class View(FakeView):
             {"number": n, "title": f"point {n} {says}", "duration": 2.0, "counts": n % 2 == 0}
             for n in range(self.count)
         ]
+        checks = [{"says": failed, "ok": False} for failed in ("9 ms late", "of another row")]
         return {
             "format": 1,
             "name": f"{self.name}{says}",
@@ -69,7 +70,7 @@ class View(FakeView):
             "findings": [f"A step grows. {says}"],
             "notes": [says],
             "stamps": [{"kind": "NOT FAITHFUL", "says": f"timers {says}"}],
-            "verdicts": [{"title": says, "verdict": "NOT FAITHFUL", "checks": [{"says": "late", "ok": False}]}],
+            "verdicts": [{"title": says, "verdict": "NOT FAITHFUL: 9 ms late", "checks": checks}],
             "points": points,
         }
 
@@ -155,6 +156,7 @@ def test_the_record_is_readable_without_scripts(side: Side) -> None:
     page = Read(page_of(side, View(), {"step-time.png": b"\x89PNG image"}))
     for said in ("on-demand", "1.5", "A step grows.", "NOT FAITHFUL", "timers", "late", "1/8", "python"):
         assert said in page.said
+    assert page.said.count("9 ms late") == page.said.count("of another row") == 1, "each cause once"
     image = next(attrs for attrs in page.all("img"))
     assert (image["data-run"], image["data-file"]) == ("0", "step-time.png")
     assert base64.b64decode(str(image["src"]).removeprefix("data:image/png;base64,")) == b"\x89PNG image"
