@@ -25,7 +25,7 @@ from checkout import ROOT
 PATIENCE_S = 300.0
 _APART = ["unshare", "--net", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"]
 _BEGIN = "mkdir -p /run/railyard; mount -t tmpfs none /run/railyard; ip link set lo up; "
-_SHELL = "setsid --ctty bash --norc --noediting -i"
+_SHELL = "setsid --ctty env --default-signal bash --norc --noediting -i"  # tests in the background ignore Ctrl-C
 _QUIET_S = 1.0
 _JOB = re.compile(r"\[\d+\][ +-]")
 _PROMPT = re.compile(r"(?:\x1f(\d+)\x1f|(?:^|(?<=\n))mininet> )$")
