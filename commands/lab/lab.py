@@ -32,7 +32,7 @@ from railyard.plugin import code_failed, load_class
 from railyard.timeline import read_events
 from topos.fabric import FabricTopo
 from topos.kernel.emulation import OPENFLOW, Emulation
-from topos.kernel.links import changing
+from topos.kernel.links import RecordedIntf, changing
 from topos.kernel.reach import Reach
 from topos.options import flag, number, one_of
 from topos.plan import FabricPlan
@@ -47,6 +47,7 @@ TOPOLOGIES = {
 """Name of a fabric of ours -> its topology."""
 NO_CONTROLLER = "none"
 _MOST_DONE = 20
+_SEEN_S, _AGAIN_S = 2.0, 0.005
 _MOST_DARK_MS = 10_000.0
 _COLUMNS = 80
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
@@ -386,9 +387,26 @@ class Lab:
             raise ConfigError(error.message.replace("the act '0s ", "'")) from None
         for act in acts:
             self._do(act)
-        circuits = self.follow(force=True)
-        (target,) = {act.target for act in acts}
-        return f"{target}: {circuits_text(circuits[target])}" if target in circuits else ""
+        before = self.circuits()
+        (target,), verb = {act.target for act in acts}, words[0]
+        ends = [] if verb == "set" else [end for end in self.net.live.place(target).ends if end.node.name in before]
+        if verb in ("fail", "restore"):
+            down = set() if verb == "fail" else self.net.live.down()  # what another failure keeps down
+            self._wait_seen([end for end in ends if end not in down], failed=verb == "fail")
+        after, lines = self.follow(force=True), list[str]()
+        for name in dict.fromkeys(end.node.name for end in ends):
+            gone = [pair for pair in before[name] if pair not in after[name]] if verb == "fail" else []
+            lines.append(f"{name}: {circuits_text(after[name])}" + (f"; down: {circuits_text(gone)}" if gone else ""))
+        return "\n".join(lines)
+
+    def _wait_seen(self, ends: Sequence[RecordedIntf], *, failed: bool) -> None:
+        """Wait until the switches have told the controller that their ports ``ends`` failed, or work again."""
+        limit = time.monotonic() + _SEEN_S
+        while time.monotonic() < limit:
+            states = {switch["name"]: switch.get("ports", {}) for switch in self._switches()}
+            if all((states[end.node.name][str(end.node.ports[end])] == "failed") == failed for end in ends):
+                return
+            time.sleep(_AGAIN_S)
 
     def _check_acts(self, acts: Sequence[TimedAct]) -> None:
         if self.plan is not None:

@@ -132,7 +132,7 @@ class LiveLinks:
         """``restore``, also for what has not failed."""
         place = self.place(name)
         self._failed.pop(place.key, None)
-        down = self._down()
+        down = self.down()
         ends = [end for end in self._own(place.ends) if end not in down]
         for host in _hosts(ends):
             self._run(self._fds[host.name], wiring.mend_requests(host, ends, self._switches))
@@ -140,7 +140,7 @@ class LiveLinks:
         self._bring_up_switched(ends)
         self._delays.mend(ends, down)
 
-    def _down(self) -> set[RecordedIntf]:
+    def down(self) -> set[RecordedIntf]:
         return {end for place in self._failed.values() for end in place.ends}
 
     def _bring_up_switched(self, ends: Iterable[RecordedIntf]) -> None:
@@ -171,7 +171,7 @@ class LiveLinks:
         if rate_mbps is not None:
             for fd, those in self._by_namespace(ends):
                 self._run(fd, chain.from_iterable(wiring.shaping(end, again=before[end][0]) for end in those))
-        down = self._down()
+        down = self.down()
         patient = [end for end in ends if end.rto_min_ms != before[end][1]]
         for host in _hosts(ends):
             fd, up = self._fds[host.name], [end for end in host.intfList() if end in ends and end not in down]
@@ -189,7 +189,7 @@ class LiveLinks:
         if host not in self._fds:
             there = nearest(host, self._fds) or f"; hosts are {', '.join(list(self._fds)[:4])}, ..."
             raise ConfigError(f"there is no host {shortened(host)}{there}")
-        node, down = self._nodes[host], self._down()
+        node, down = self._nodes[host], self.down()
         node.transport = usable_transport(name)
         self._run(self._fds[host], wiring.routes(node, [end for end in node.intfList() if end not in down]))
 

@@ -86,17 +86,20 @@ def test_circuits_follow_and_names_follow_them(lab: str) -> None:
 
 
 def test_what_fails_is_dark_until_it_is_restored(lab: str) -> None:
-    for name in ("rail0:3", "g1", "g1-r0"):
-        on_lab("fail", name)
+    one = "1-8 4-5 6-7; down: 2-3"
+    for name, said in {"rail0:3": one, "g1": "1-8 6-7; down: 2-3 4-5", "g1-r0": one}.items():
+        assert on_lab("fail", name) == f"rail0: {said}\n"
         assert name in on_lab("status").split("failed: ")[1].splitlines()[0].split(), (
             "beside the ports that went with it"
         )
         assert "0 received" in on_lab("exec", "g0", "--", "ping", "-c1", "-W1", "10.1.0.3", status=1), name
-        on_lab("restore", name)
+        assert on_lab("restore", name) == "rail0: 1-8 2-3 4-5 6-7\n"
         end = time.monotonic() + 5
         while "1 received" not in on_lab("exec", "g0", "--", "ping", "-c1", "-W1", "g1", status=None):
             assert time.monotonic() < end, f"{name} stays dark"
     assert "has not failed" in on_lab("restore", "g1", status=None)
+    assert on_lab("fail", "rail0") == "rail0: no circuit; down: 1-8 2-3 4-5 6-7\n"
+    assert on_lab("restore", "rail0") == "rail0: 1-8 2-3 4-5 6-7\n"
 
 
 def test_a_timetable_is_kept(lab: str) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from recorded_net import recorded
 
 from commands.lab.client import NAME, SOCKET, lab_option, labs, open_lab
-from commands.lab.lab import LabSpec, circuits_text, status_text
+from commands.lab.lab import Lab, LabSpec, circuits_text, status_text
 from commands.lab.up import USAGE, read_words
 from commands.main import main
 from railyard.errors import ConfigError
 from topos.describe import plan
+from topos.kernel.live_links import LinkNames
 from topos.rails import RailTopo
 from topos.reach import ring
 
@@ -92,6 +95,40 @@ def test_a_topology_of_ones_own_needs_a_host(tmp_path: Path) -> None:
     file.write_text("from mininet.topo import Topo\nclass Empty(Topo):\n    def build(self): self.addSwitch('s1')\n")
     with pytest.raises(ConfigError, match="has no host"):
         LabSpec(f"{file}:Empty").topo()
+
+
+@pytest.mark.parametrize(
+    ("verb", "target", "says"),
+    [
+        ("fail", "g0", "rail0: 5-6; down: 1-4 2-3"),
+        ("fail", "g0-r1", "rail0: 1-4 5-6; down: 2-3"),
+        ("restore", "g0", "rail0: 1-4 2-3 5-6"),
+    ],
+)
+def test_circuits_are_told_once_the_controller_has_seen_what_failed(
+    monkeypatch: pytest.MonkeyPatch, verb: str, target: str, says: str
+) -> None:
+    lab = Lab(LabSpec("rails", {"servers": "3", "gpus": "1"}))
+    net = recorded(monkeypatch, lab.spec.topo())
+    place = LinkNames(net.nameToNode, net.switches).place
+    lab.net = SimpleNamespace(  # type: ignore[assignment]
+        topo=net.topo, plan=plan(net.topo), live=SimpleNamespace(place=place, down=set)
+    )
+    failed = {str(end.node.ports[end]) for end in place(target).ends if end.node.name == "rail0"}
+    seen = [failed if verb == "restore" else set(), {*list(failed)[:1]}, set() if verb == "restore" else failed]
+    told = [0]  # how often the controller was asked
+
+    def call(op: str) -> dict[str, object]:
+        out = seen[min(told[0] // 3, 2)]
+        told[0] += 1
+        pairs = [[a, b] for a, b in ([1, 4], [2, 3], [5, 6]) if not out & {str(a), str(b)}]
+        ports = {str(port): "failed" if str(port) in out else "tuned" for port in range(1, 7)}
+        return {"switches": [{"name": "rail0", "kind": "ocs", "circuits": pairs, "ports": ports}]}
+
+    lab.session = SimpleNamespace(controller=True, call=call)  # type: ignore[assignment]
+    lab.reach = SimpleNamespace(follow=lambda circuits, force: None)  # type: ignore[assignment]
+    monkeypatch.setattr(lab, "_do", lambda act: None)
+    assert lab.operations[verb]([target]) == says
 
 
 def test_the_lab_is_named_before_the_program_alone() -> None:
