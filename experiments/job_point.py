@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from mininet.topo import Topo
@@ -17,6 +18,7 @@ from measure.live.calibration import Calibration, this_machine
 from measure.metrics.critical import OperationKey, critical_paths
 from measure.metrics.point import Point, job_name
 from measure.model.prediction import Costs, Prediction, predict
+from railyard.digits import significant
 from railyard.scale import Floors, Scale
 from topos.describe import plan as describe
 from topos.plan import FabricPlan
@@ -39,6 +41,16 @@ class Fabric:
 
     def plan(self) -> FabricPlan:
         return describe(self.topology())
+
+    def is_up(self, plan: FabricPlan) -> bool:
+        """Whether ``plan`` is that of this fabric, as far as people type the digits of rates."""
+        own, other = (as_typed(asdict(replace(each, burst=0))) for each in (self.plan(), plan))  # it follows from rates
+        return bool(own == other)
+
+
+def as_typed(plain: Any) -> Any:
+    """Plain data with as many digits of fractions as a person types."""
+    return json.loads(json.dumps(plain), parse_float=lambda text: float(significant(float(text))))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import Any
 
 from experiments.faults import NO_FAULTS, Faults
 from experiments.job_group import Arrivals, JobGroup
-from experiments.job_point import Fabric, JobPoint, machine_costs
+from experiments.job_point import Fabric, JobPoint, as_typed, machine_costs
 from experiments.job_supervisor import JobSupervisor
 from experiments.point_run import PointRun
 from experiments.progress import RunProgress
@@ -197,12 +197,24 @@ class Runner:
         session.__enter__()
         return self._begin(session, fabric)
 
+    def check_standing(self, fabrics: Mapping[str, Fabric]) -> None:
+        """Raise ``ConfigError`` if the fabric that is up, if one is, is not that of every mode, each with its own."""
+        plan = None if self._standing is None else self._standing.plan
+        served = [mode for mode, fabric in fabrics.items() if plan is None or fabric.is_up(plan)]
+        if plan is None or len(served) == len(fabrics):
+            return
+        if served:
+            modes = f"{' and '.join(served)}: add --modes {','.join(served)}"
+            raise ConfigError(f"the lab is {plan.fabric}; of the modes asked for it serves {modes}")
+        wanted = min(fabrics.values(), key=lambda fabric: fabric.name != plan.fabric)
+        given = {key.replace("_", "-"): as_typed(value) for key, value in wanted.options.items() if value}
+        words = " ".join(f"--{key} {'/'.join(map(str, v)) if isinstance(v, list) else v}" for key, v in given.items())
+        how = f"; up rails {words} makes it" if words else ""
+        raise ConfigError(f"the lab has another fabric than {wanted.name} of this job{how}")
+
     def _stand(self, session: Session, fabric: Fabric) -> Session:
         """Take the fabric that is up for ``fabric``; ``ConfigError`` if it is another one."""
-        if fabric.plan() != session.plan:
-            wanted = " ".join(f"--{key} {value}" for key, value in fabric.options.items() if value is not None)
-            how = f"; up rails {wanted} makes it" if fabric.options else ""
-            raise ConfigError(f"the lab has another fabric than {fabric.name} of this job{how}")
+        self.check_standing({fabric.name: fabric})
         for key in _OF_A_LAB:
             value = getattr(self.experiment.settings, key)
             if value != getattr(session.settings, key):

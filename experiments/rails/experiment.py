@@ -197,6 +197,7 @@ class Rails(RepeatedExperiment[RailSettings]):
     def begin(self, runner: Runner) -> None:
         """Give the manifest all fabrics and points, and say what is left out and the scale."""
         settings, points = self.settings, self._points
+        runner.check_standing({point.mode: self.fabric(point.mode) for point in points})
         for sentence in self.omitted:
             runner.progress.say(sentence)
         fabrics = {settings.fabric_of(point.mode): self.fabric(point.mode) for point in points}

@@ -194,7 +194,10 @@ def test_a_job_runs_on_a_lab_with_its_prediction_and_its_verdict(tmp_path: Path)
         job = ("rails", "--lab", name, "--workload", "smoke", "--modes", "on-demand", "--delays", "20", "--steps", "2")
         once = ("--repeats", "1", "--attempts", "1", "--no-figures")
         wrong = railyard("run", *job, *once, "--rate", "1/50", "--out", tmp_path / "wrong", status=2).stderr
-        assert "up rails --servers 4 --gpus 2 --ports 2 --rate_mbps 250" in wrong
+        assert "up rails --servers 4 --gpus 2 --ports 2 --rate-mbps 250" in wrong
+        modes = ("--modes", "electrical,on-demand,provisioned", "--out", tmp_path / "modes")
+        wrong = railyard("run", *job, *once, "--rate", "1/125", *modes, status=2).stderr
+        assert "the lab is ocs; of the modes asked for it serves on-demand and provisioned: add --modes" in wrong
         for option, value in (("--transport", "reno"), ("--events", "1s fail rail0:3")):
             other = (*job, *once, "--rate", "1/125", option, value, "--out", tmp_path / option)
             assert f"{option.removeprefix('--')}: " in railyard("run", *other, status=2).stderr

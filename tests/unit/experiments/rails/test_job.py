@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
 from reports import fabric_plan, forecast
 
+from commands.lab.lab import LabSpec
+from commands.lab.up import read_words
 from controllers.policies.static import split_bandwidth
+from experiments.job_point import Fabric
 from experiments.rails.experiment import Rails
 from experiments.rails.job import (
     check_floors,
+    fabric_on,
     job_point,
     load_job,
     model_scale,
@@ -27,16 +32,38 @@ from experiments.rails.job import (
     topology_options,
 )
 from experiments.rails.settings import Mode, make_settings
+from experiments.runner import Runner
+from experiments.session import Session
 from measure.live.calibration import default_calibration
 from measure.model.prediction import Costs, Prediction
 from railyard.errors import ConfigError
 from railyard.scale import Floors, Scale, goodput_bytes_per_s, goodput_share
+from topos.describe import plan
+from topos.rails import RailTopo
 from workloads.catalog import load_workload, with_all_ranks
 from workloads.program import Collective, Compute
 from workloads.training.expert_parallel import on_rail
 
 LLAMA = load_workload("llama3-8b-16")
 RATE = Scale(1 / 250)
+
+
+def test_modes_that_a_lab_does_not_serve_are_refused_before_the_first_point() -> None:
+    settings = make_settings({"workload": "smoke", "modes": ["electrical", "one-shot", "on-demand", "provisioned"]})
+    workload, runner = load_job(settings), object.__new__(Runner)
+    fabrics: dict[str, Fabric] = {mode: fabric_on(settings, workload, mode, Scale(1 / 84)) for mode in settings.modes}
+    served = {"electrical": "electrical", "one-shot": "one-shot", "ocs": "on-demand,provisioned"}
+    for kind, modes in served.items():
+        lab = SimpleNamespace(plan=plan(RailTopo(servers=2, gpus=1, fabric=kind)))
+        runner._standing = cast(Session, lab)
+        with pytest.raises(ConfigError, match="the lab has another fabric than") as refused:
+            runner.check_standing(fabrics)
+        words = str(refused.value).partition("; up ")[2].partition(" makes it")[0].split()
+        assert "_" not in " ".join(words) and max(map(len, words)) < 30, "they are to be typed"
+        lab.plan = plan(LabSpec(**read_words(words)).topo())
+        with pytest.raises(ConfigError, match=f"the lab is {kind}; of the modes .*: add --modes {modes}$"):
+            runner.check_standing(fabrics)
+        runner.check_standing({mode: fabrics[mode] for mode in modes.split(",")})
 
 
 def test_traffic_of_the_llama_step_by_hand() -> None:
