@@ -31,7 +31,7 @@ from measure.live.counters import LinkCounters
 from measure.live.delivery import Port, PortCounters
 from measure.metrics.checks import with_machine
 from railyard.errors import ControlError, MachineError
-from railyard.ownership import remove_file, temporary_folder
+from railyard.ownership import remove_file
 from railyard.plugin import absolute_name
 from railyard.process.start import has_ended
 from railyard.protocol import Hop
@@ -99,7 +99,7 @@ class CounterReader:
 class Session:
     """One fabric, brought up with its controller, if it has switches that need one; leaving the context removes both.
 
-    ``data`` is the folder for events and logs of the controller, by default a private one that is deleted at the end.
+    ``data`` is the folder for events and logs of the controller, by default one in that of the run, which goes with it.
     ``rest`` is the access to a REST interface; without it there is none. ``say`` takes sentences for the progress of
     the run. ``cluster`` has the machines that make the fabric, by default this one alone. ``rate_scale`` (emulated rate
     / real rate) is for ports that tell their real speed.
@@ -137,8 +137,6 @@ class Session:
 
     def __enter__(self) -> Session:
         try:
-            if self._data is None:
-                self._data = self._stack.enter_context(temporary_folder())
             ours = bool(self.plan.controlled.switches) and self.settings.controller != "remote"
             if self.cluster.here is None:
                 if ours:
@@ -346,7 +344,9 @@ class Session:
 
     @property
     def data(self) -> Path:
-        assert self._data is not None, "the session is up"
+        if self._data is None:
+            self._data = self.cluster.run.path / "data"
+            self._data.mkdir()
         return self._data
 
     @property

@@ -254,9 +254,10 @@ def test_circuits_of_an_app_are_pinged_and_its_end_is_told(tmp_path: Path) -> No
             railyard("down", "--lab", name)
 
 
-def test_a_daemon_that_is_killed_leaves_nothing() -> None:
+def test_a_daemon_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
     name = f"{NAME}-killed"
-    railyard("up", "rails", "--servers", 2, "--gpus", 1, "--name", name)
+    own = {**os.environ, "TMPDIR": str(tmp_path)}
+    railyard("up", "rails", "--servers", 2, "--gpus", 1, "--name", name, env=own)
     folder = labs()[name].parent
     sleeper = subprocess.Popen(
         [sys.executable, "-m", "commands.main", "exec", "--lab", name, "g0", "--", "sleep", "1000"], cwd=ROOT
@@ -270,6 +271,6 @@ def test_a_daemon_that_is_killed_leaves_nothing() -> None:
         assert time.monotonic() < end
         time.sleep(0.05)
     clear_dead_runs()
-    assert name not in labs()
+    assert name not in labs() and not list(tmp_path.iterdir())
     railyard("up", "rails", "--servers", 2, "--gpus", 1, "--name", name)
     railyard("down", "--lab", name)
