@@ -153,7 +153,7 @@ class LabClient(Answering):
         if self._server.is_running:
             raise ConfigError("another job runs on this lab; wait for its end", key="run")
         if lab.stretch is not None:
-            raise ConfigError(f"the stretch {lab.stretch.name} is under way; railyard verdict ends it", key="run")
+            raise ConfigError(f"the stretch '{lab.stretch.name}' is under way; railyard verdict ends it", key="run")
 
     def mark(self, words: list[str]) -> str:
         if self._server.is_running:
@@ -319,11 +319,12 @@ def main() -> int:
             settings = parent.settings
             spec = LabSpec(**{key: value for key, value in settings.items() if key != "op"})
             spec.check()
+            lab = Lab(spec)
             held = stack.enter_context(socket.socket(socket.AF_UNIX))
             _hold_name(held, spec.name)
             rest = _listening(spec)
             loop = Loop()
-            lab = stack.enter_context(Lab(spec))
+            stack.enter_context(lab)
             folder = lab.net.run.path
             (folder / NAME).write_text(spec.name, encoding="utf-8")
             line = _serve_rest(spec, rest, folder, lab.net.run.add_child)
@@ -350,7 +351,7 @@ def _hold_name(held: socket.socket, name: str) -> None:
     except OSError:
         taken = f"is up already; choose another name, or railyard down --lab {name}"
         other = "has its name taken by another process; choose another name"
-        raise ConfigError(f"a lab {name} {taken if name in labs() else other}") from None
+        raise ConfigError(f"the lab '{name}' {taken if name in labs() else other}") from None
 
 
 def _print_to(fd: int) -> None:

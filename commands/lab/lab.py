@@ -104,7 +104,8 @@ class LabSpec:
         known = [one.name for one in parameters]
         for key in self.options:
             if known and key not in known and parameters[-1].kind != inspect.Parameter.VAR_KEYWORD:
-                raise ConfigError(f"is no option of {self.topology}{nearest(key, known)}", key=f"--{key}")
+                there = nearest(key, known, "--").replace("_", "-")
+                raise ConfigError(f"is no option of {self.topology}{there}", key=f"--{key}")
         options = self.options if issubclass(kind, FabricTopo) else {k: _value(v) for k, v in self.options.items()}
         try:
             topo = kind(**options)
@@ -159,6 +160,7 @@ class Lab:
 
     def __init__(self, spec: LabSpec) -> None:
         self.spec = spec
+        self._settings, self._topo = spec.settings(), spec.topo()
         self.session: Session | None = None
         self.net: Emulation
         self.reach: Reach
@@ -171,27 +173,26 @@ class Lab:
         self._stack = ExitStack()
 
     def __enter__(self) -> Lab:
-        settings, topo = self.spec.settings(), self.spec.topo()
         with self._stack as stack:
-            if isinstance(topo, FabricTopo) and self.spec.controller != NO_CONTROLLER:
-                self.session = stack.enter_context(Session(settings, topo))
+            if isinstance(self._topo, FabricTopo) and self.spec.controller != NO_CONTROLLER:
+                self.session = stack.enter_context(Session(self._settings, self._topo))
                 self.net = self.session.net
             else:
-                self.net = self._bring_up(topo, settings, stack)
+                self.net = self._bring_up(stack)
             self.reach = Reach(self.net)
             self._first_circuits()
             self.follow()
             self._stack = stack.pop_all()
         return self
 
-    def _bring_up(self, topo: Topo, settings: PacketSettings, stack: ExitStack) -> Emulation:
+    def _bring_up(self, stack: ExitStack) -> Emulation:
         """A fabric whose switches forward by themselves, or one of the user's own with a remote controller."""
         remote = self.spec.controller == "remote"
-        net = Emulation(topo, datapath=settings.datapath, openflow=OPENFLOW if remote else None)
+        net = Emulation(self._topo, datapath=self._settings.datapath, openflow=OPENFLOW if remote else None)
         stack.callback(net.stop)
         net.start()
         if remote:
-            controller = RemoteController(net, settings.remote)
+            controller = RemoteController(net, self._settings.remote)
             stack.callback(controller.close)
             controller.wait_connected(READY_TIMEOUT_S)
         return net
@@ -358,7 +359,7 @@ class Lab:
         if session is None:
             raise ConfigError("this lab has no plan to be judged by; mark works on rails, racks and edge")
         if self.stretch is not None:
-            raise ConfigError(f"the stretch {self.stretch.name} is under way; railyard verdict ends it")
+            raise ConfigError(f"the stretch '{self.stretch.name}' is under way; railyard verdict ends it")
         self.stretch = Stretch(name, session)
         return f"{name}: all counters were read; run your programs, then: railyard verdict"
 
@@ -385,9 +386,9 @@ class Lab:
             if " must be: " in error.message:
                 raise ConfigError(f"usage: railyard {USAGE[words[0]]}") from None
             raise ConfigError(error.message.replace("the act '0s ", "'")) from None
+        before = self.circuits()
         for act in acts:
             self._do(act)
-        before = self.circuits()
         (target,), verb = {act.target for act in acts}, words[0]
         ends = [] if verb == "set" else [end for end in self.net.live.place(target).ends if end.node.name in before]
         if verb in ("fail", "restore"):

@@ -122,7 +122,7 @@ def wait_for_status(holds: Callable[[str], bool]) -> str:
 def test_a_stretch_is_judged(lab: str) -> None:
     assert "no stretch is under way" in on_lab("verdict", status=2)
     on_lab("mark", "mine")
-    assert "the stretch mine is under way" in on_lab("mark", status=2)
+    assert "the stretch 'mine' is under way" in on_lab("mark", status=2)
     on_lab("exec", "g0", "--", "ping", "-q", "-c50", "-i0.002", "-s1000", "g1")
     said = on_lab("verdict")
     assert max(map(len, said.splitlines())) <= 80
@@ -183,7 +183,9 @@ def test_rest_does_what_the_verbs_do_for_who_has_the_token(lab: str) -> None:
 
 def test_a_name_that_is_taken(lab: str) -> None:
     said = railyard("up", "rails", "--name", NAME, status=2).stderr
-    assert said == f"railyard: a lab {NAME} is up already; choose another name, or railyard down --lab {NAME}\n"
+    assert said == f"railyard: the lab '{NAME}' is up already; choose another name, or railyard down --lab {NAME}\n"
+    said = railyard("up", "rails", "--server", 4, "--name", NAME, status=2).stderr
+    assert said == 'railyard: --server: is no option of rails; did you mean "--servers"?\n'
 
 
 def test_a_job_runs_on_a_lab_with_its_prediction_and_its_verdict(tmp_path: Path) -> None:

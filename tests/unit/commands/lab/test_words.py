@@ -78,7 +78,8 @@ def test_wrong_words_of_up(words: list[str], says: str) -> None:
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        (LabSpec("rails", {"gpuz": "3"}), '--gpuz: is no option of rails; did you mean "gpus"?'),
+        (LabSpec("rails", {"gpuz": "3"}), '--gpuz: is no option of rails; did you mean "--gpus"?'),
+        (LabSpec("rails", {"delay": "3"}), 'did you mean "--delay-ms"?'),
         (LabSpec("rails", {"servers": "none"}), "servers: must be a whole number"),
         (LabSpec("railz"), "'railz' is not a topology; did you mean"),
         (LabSpec("mininet.topo:MinimalTopo", {"nosuch": "1"}), "nosuch"),
