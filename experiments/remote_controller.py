@@ -28,8 +28,8 @@ class RemoteController:
         self._net, self._address = net, address
         self._ends: list[float] = []
         host, _, port = address.rpartition(":")
-        self._relay = Relay.to_controller(net.yard.netns_fd, OPENFLOW, (host, int(port)), self._ended)
-        self.close = self._relay.close
+        self.relay = Relay.to_controller(net.yard.netns_fd, OPENFLOW, (host, int(port)), self._ended)
+        self.close = self.relay.close
 
     def _ended(self) -> None:
         self._ends.append(time.monotonic())

@@ -162,6 +162,7 @@ class Lab:
         self.spec = spec
         self._settings, self._topo = spec.settings(), spec.topo()
         self.session: Session | None = None
+        self.remote: RemoteController | None = None
         self.net: Emulation
         self.reach: Reach
         self.up_since = time.monotonic()
@@ -176,7 +177,7 @@ class Lab:
         with self._stack as stack:
             if isinstance(self._topo, FabricTopo) and self.spec.controller != NO_CONTROLLER:
                 self.session = stack.enter_context(Session(self._settings, self._topo))
-                self.net = self.session.net
+                self.net, self.remote = self.session.net, self.session.remote
             else:
                 self.net = self._bring_up(stack)
             self.reach = Reach(self.net)
@@ -192,9 +193,9 @@ class Lab:
         stack.callback(net.stop)
         net.start()
         if remote:
-            controller = RemoteController(net, self._settings.remote)
-            stack.callback(controller.close)
-            controller.wait_connected(READY_TIMEOUT_S)
+            self.remote = RemoteController(net, self._settings.remote)
+            stack.callback(self.remote.close)
+            self.remote.wait_connected(READY_TIMEOUT_S)
         return net
 
     def _first_circuits(self) -> None:
@@ -275,7 +276,7 @@ class Lab:
     def facts(self) -> dict[str, Any]:
         try:
             self.check()
-            gone = self.spec.controller == "remote" and not self.net.waitConnected(0)
+            gone = self.remote is not None and not self.remote.relay.relays
             trouble = f"no controller is connected; start yours at {self.spec.remote} again" if gone else None
         except RailyardError as error:
             trouble = str(error)

@@ -90,6 +90,11 @@ class Relay:
                 end.shutdown(socket.SHUT_RDWR)
         source.close()
 
+    @property
+    def relays(self) -> bool:
+        """Whether any connection is relayed now, which Open vSwitch would tell 5 s later."""
+        return len(self._open) > 1  # the listener
+
     def close(self) -> None:
         with self._lock:
             ends, self._open = self._open, set()

@@ -248,9 +248,8 @@ def test_circuits_of_an_app_are_pinged_and_its_end_is_told(tmp_path: Path) -> No
             assert "/2 received)" in railyard("pingall", "--lab", name).stderr  # of Mininet's logger
             assert json.loads(railyard("status", "--lab", name, "--json").stdout)["trouble"] is None
             app.kill()
-            end, trouble = time.monotonic() + 30, None
-            while trouble is None and time.monotonic() < end:
-                trouble = json.loads(railyard("status", "--lab", name, "--json").stdout)["trouble"]
+            app.wait()
+            trouble = json.loads(railyard("status", "--lab", name, "--json").stdout)["trouble"]
             assert trouble == f"no controller is connected; start yours at 127.0.0.1:{PORT} again"
         finally:
             railyard("down", "--lab", name)

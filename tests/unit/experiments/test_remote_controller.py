@@ -65,12 +65,14 @@ def test_a_relay_tells_of_the_end_of_its_far_side_alone(
     ends: tuple[Relay, list[str], socket.socket, socket.socket], who: str
 ) -> None:
     relay, said, switch, controller = ends
+    assert relay.relays
     by_name: dict[str, Relay | socket.socket] = {"controller": controller, "switch": switch, "relay": relay}
     by_name[who].close()
     other = controller if who == "switch" else switch
     other.settimeout(5.0)
     assert other.recv(10) == b""
     end = time.monotonic() + 0.2
-    while not said and time.monotonic() < end:
+    while (relay.relays or not said) and time.monotonic() < end:
         time.sleep(0.01)
     assert said == (["left"] if who == "controller" else [])
+    assert not relay.relays
