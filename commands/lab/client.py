@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from railyard.checkout import REGISTRY
-from railyard.errors import ConfigError, ControlError, MachineError, nearest
+from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, ControlError, MachineError, nearest
 from railyard.process.connection import Connection
 from railyard.process.start import become
 from railyard.tools import safe_path
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str]) -> int:
     answer = lab.call(verb, words=words, timeout_s=_ANSWER_S)
     if answer:
         print(answer)
-    return 0
+    return NOT_FAITHFUL_EXIT_STATUS if verb == "verdict" and "NOT FAITHFUL" in answer else 0
 
 
 def labs(registry: Path = REGISTRY) -> dict[str, Path]:

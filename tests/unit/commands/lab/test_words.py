@@ -10,11 +10,12 @@ from types import SimpleNamespace
 import pytest
 from recorded_net import recorded
 
+from commands.lab import client
 from commands.lab.client import NAME, SOCKET, lab_option, labs, open_lab
 from commands.lab.lab import Lab, LabSpec, circuits_text, status_text
 from commands.lab.up import USAGE, read_words
 from commands.main import main
-from railyard.errors import ConfigError
+from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError
 from topos.describe import plan
 from topos.kernel.live_links import LinkNames
 from topos.rails import RailTopo
@@ -190,6 +191,15 @@ def test_status_fits_80_columns() -> None:
     own = status_text({**facts, "hosts": {"h1": [{"ip": "10.0.0.1"}, {"ip": None}]}}, None)
     assert "h1: 10.0.0.1" in own
     assert circuits_text([]) == "no circuit"
+
+
+@pytest.mark.parametrize(("says", "status"), [("faithful", 0), ("NOT FAITHFUL", NOT_FAITHFUL_EXIT_STATUS)])
+def test_a_stretch_that_is_not_faithful_has_the_exit_status_of_such_a_run(
+    monkeypatch: pytest.MonkeyPatch, says: str, status: int
+) -> None:
+    answer = f"stretch, 2.4 s of wall-clock time: {says}\nrails: 0 bytes"
+    monkeypatch.setattr(client, "open_lab", lambda name: SimpleNamespace(call=lambda *words, **more: answer))
+    assert main(["verdict"]) == status
 
 
 def test_a_fabric_begins_with_rings_that_join_every_host_with_its_neighbours() -> None:
