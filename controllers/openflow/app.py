@@ -221,6 +221,9 @@ def _read_options(framework: str, arguments: Sequence[str]) -> Any:
 
 
 def _load(manager: Any, app: str) -> None:
+    for name in app.split(","):
+        if name.endswith(".py") and not Path(name).is_file():
+            raise ConfigError(f"there is no file {name}; name a Python file that exists", key="APP")
     with _one_sentence(app):
         manager.load_apps([app])
     contexts = {context.__module__ for context in manager.contexts_cls.values()}

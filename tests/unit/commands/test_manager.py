@@ -62,6 +62,7 @@ def free_port() -> int:
         ("ryu", "raise RuntimeError('no plan')", None, r"own_app.py: .*: RuntimeError: no plan \(.*py:9\)"),
         ("os-ken", "x = (", None, r"own_app.py: cannot be started: SyntaxError: .*\(own_app.py, line 9\)"),
         ("os-ken", "", "nowhere.at_all", r"nowhere.at_all: cannot be started: ModuleNotFoundError: No module named"),
+        ("os-ken", "", "my_ap.py", r"there is no file my_ap.py; name a Python file that exists"),
         ("os-ken", "", str(ROOT / "railyard" / "errors.py"), r"errors.py: has no app, a class that is derived"),
     ],
 )
