@@ -299,4 +299,6 @@ def test_hosts_compute_checksums_only_where_open_vswitch_reads_their_packets(
     datapath: Forwarding, packet_ins: bool, offload: str
 ) -> None:
     with Emulation(_rail(), datapath=datapath, packet_ins=packet_ins) as net:
+        if net.forwarding["open_vswitch"] == "kernel":  # which finishes the checksum of a packet-in itself
+            offload = "on"
         assert f"tx-checksumming: {offload}" in net["g0"].cmd("ethtool", "-k", "g0-r0")

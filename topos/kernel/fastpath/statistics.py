@@ -146,6 +146,7 @@ _OTHER_RATE = 1 << 10
 _NICIRA_BODY = 24
 """Where the body of a statistics reply of Nicira's begins."""
 _LEAST_PORT_ENTRY, _LEAST_DESCRIPTION = 80, 40
+_ETHERNET_HEADER = 14
 
 
 class _Flow(NamedTuple):
@@ -350,8 +351,7 @@ class Statistics:
             number, first = _port_number(data, start + form.port_number), start + form.port_counters
             if number in counts:
                 if self._flows.counts_exchanged:
-                    pairs = struct.unpack_from("!8Q", data, first)  # received, then sent: packets, bytes, drops, errors
-                    struct.pack_into("!8Q", data, first, *(pairs[place ^ 1] for place in range(8)))
+                    _exchange(data, first)
                 received, sent, _ = counts[number]
                 _add(data, (first, first + 16), received)
                 _add(data, (first + 8, first + 24), sent)
@@ -365,6 +365,16 @@ class Statistics:
                 _set_speed(data, start, kbps)
             if name is not None:
                 data[place] = name.encode()[: _NAME_LENGTH - 1].ljust(_NAME_LENGTH, b"\0")
+
+
+def _exchange(data: bytearray, at: int) -> None:
+    """Exchange received and sent of a port, whose 8 counters begin ``at``: packets, bytes, drops, errors.
+
+    The kernel's device counts what it received, which the switch sent, without the Ethernet header.
+    """
+    received, sent, received_bytes, sent_bytes, *others = struct.unpack_from("!8Q", data, at)
+    counters = sent, received, sent_bytes, received_bytes + _ETHERNET_HEADER * received, *others[1::-1], *others[:1:-1]
+    struct.pack_into("!8Q", data, at, *counters)
 
 
 def _flow_at(data: bytearray, start: int, form: _Flow) -> tuple[int, int, SimpleMatch, int, tuple[int, ...]]:

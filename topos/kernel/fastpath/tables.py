@@ -89,7 +89,7 @@ class FlowTables:
 
     ``port_names``: name of each port in Open vSwitch -> name of the interface that it stands for; ``port_speeds``: the
     same names -> the rate that OpenFlow tells of the port, in kb/s, where it is not Open vSwitch's;
-    ``counts_exchanged``: at these ports Open vSwitch counts as sent what it received, as the kernel's datapath does.
+    ``counts_exchanged``: at these ports Open vSwitch counts as their other end does, as with the kernel's datapath.
     """
 
     port_speeds: Mapping[str, int] = MappingProxyType({})
