@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from checkout import IS_OPEN
 
 from railyard.errors import ConfigError, RailyardError
 from workloads.pytorch.experts import Experts
@@ -268,7 +269,7 @@ def test_a_script_that_asks_for_nccl_is_told_once_or_refused(tmp_path: Path, cap
         recorded(body + TRAIN, tmp_path, strict=True)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+@pytest.mark.skipif(os.geteuid() != 0 or not IS_OPEN, reason="needs root and a checkout that another user may read")
 def test_under_sudo_a_script_is_its_callers_and_reads_nothing(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

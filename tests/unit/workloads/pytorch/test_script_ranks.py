@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="needs the extra torch (docs/torch.md)")
 
+from checkout import IS_OPEN  # noqa: E402
 from script_jobs import free_port, run_ranks  # noqa: E402
 
 from workloads.pytorch.script_ranks import ScriptRank, ScriptRanks  # noqa: E402
@@ -106,7 +107,7 @@ def test_a_rank_that_is_killed_ends_all(scripts: ScriptRanks, tmp_path: Path) ->
     assert [failure.rank for failure in scripts.failures] == [1]
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be another user")
+@pytest.mark.skipif(os.geteuid() != 0 or not IS_OPEN, reason="needs root and a checkout that another user may read")
 def test_under_sudo_a_script_is_its_callers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_UID", "65534")
     monkeypatch.setenv("SUDO_GID", "65534")
