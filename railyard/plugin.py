@@ -86,11 +86,17 @@ def _load_module(name: str, key: str) -> ModuleType:
         raise ConfigError(f"module {name} cannot be imported: {type(error).__name__}: {error}", key=key) from error
 
 
-def load_file(name: str, key: str) -> ModuleType:
-    """The module of a Python file; ``ConfigError`` if there is none, or by what it raised while it was imported."""
+def check_file(name: str, key: str) -> Path:
+    """The path of a Python file; ``ConfigError`` if there is none."""
     path = Path(name)
     if not path.is_file():
         raise ConfigError(f"there is no file {name}; name a Python file that exists", key=key)
+    return path
+
+
+def load_file(name: str, key: str) -> ModuleType:
+    """The module of a Python file; ``ConfigError`` if there is none, or by what it raised while it was imported."""
+    path = check_file(name, key)
     module_name = f"{FILE_MODULE}{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None and spec.loader is not None

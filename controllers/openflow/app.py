@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from railyard.checkout import SETUP
 from railyard.errors import ConfigError, MachineError
+from railyard.plugin import check_file
 from railyard.signals import wait_for_stop
 
 VERSION = 5
@@ -222,8 +223,8 @@ def _read_options(framework: str, arguments: Sequence[str]) -> Any:
 
 def _load(manager: Any, app: str) -> None:
     for name in app.split(","):
-        if name.endswith(".py") and not Path(name).is_file():
-            raise ConfigError(f"there is no file {name}; name a Python file that exists", key="APP")
+        if name.endswith(".py"):
+            check_file(name, "APP")
     with _one_sentence(app):
         manager.load_apps([app])
     contexts = {context.__module__ for context in manager.contexts_cls.values()}
