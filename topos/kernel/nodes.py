@@ -124,10 +124,11 @@ class LazyNode(Node):  # type: ignore[misc]
 
     def _popen(self, cmd: list[str], **params: Any) -> Popen[bytes]:
         """Start a process: the shell directly in the node's namespace, any other process by ``mnexec -a``."""
-        if self.environment:
-            params["env"] = (params.get("env") or os.environ) | self.environment
-        if self._starting and self._shell is None and self.netns_fd is not None:
-            params["env"] = (params.get("env") or os.environ) | {"NO_COLOR": "1"}  # who calls ``cmd`` reads words
+        shell = self._starting and self._shell is None
+        own = self.environment | ({"NO_COLOR": "1"} if shell else {})  # who calls ``cmd`` reads words
+        if own:
+            params["env"] = (params.get("env") or os.environ) | own
+        if shell and self.netns_fd is not None:
             with namespaces.inside(self.netns_fd):
                 child: Popen[bytes] = super()._popen(_with_own_mounts(cmd, self.hosts_file), **params)
         else:
