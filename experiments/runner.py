@@ -199,9 +199,11 @@ class Runner:
 
     def check_standing(self, fabrics: Mapping[str, Fabric]) -> None:
         """Raise ``ConfigError`` if the fabric that is up, if one is, is not that of every mode, each with its own."""
-        plan = None if self._standing is None else self._standing.plan
-        served = [mode for mode, fabric in fabrics.items() if plan is None or fabric.is_up(plan)]
-        if plan is None or len(served) == len(fabrics):
+        if self._standing is None:
+            return
+        plan = self._standing.plan
+        served = [mode for mode, fabric in fabrics.items() if fabric.is_up(plan)]
+        if len(served) == len(fabrics):
             return
         if served:
             modes = f"{' and '.join(served)}: add --modes {','.join(served)}"
