@@ -299,7 +299,8 @@ def _kernel() -> list[Finding]:
     tried: list[Finding] = []
     with suppress(MachineError, ImportError):
         refused |= refused_features()
-        tried += [] if refused else [Finding("kernel", "ok", "permits all that runs use")]
+        if not refused:
+            tried.append(Finding("kernel", "ok", "permits all that runs use"))
         tried.append(datapath(*chosen_datapath()))
     return [namespaces(namespaces_error()), *needs(refused), *tried]
 

@@ -22,6 +22,7 @@ from railyard.errors import NOT_FAITHFUL_EXIT_STATUS, ConfigError, ControlError,
 from railyard.process.connection import Connection
 from railyard.process.start import become
 from railyard.tools import safe_path
+from railyard.verdict import NOT_FAITHFUL
 
 SOCKET, NAME = "lab.sock", "lab"
 """Files of a run that is a lab: the socket of its daemon, and its name."""
@@ -76,7 +77,7 @@ def main(arguments: Sequence[str]) -> int:
     answer = lab.call(verb, words=words, timeout_s=_ANSWER_S)
     if answer:
         print(answer)
-    return NOT_FAITHFUL_EXIT_STATUS if verb == "verdict" and "NOT FAITHFUL" in answer else 0
+    return NOT_FAITHFUL_EXIT_STATUS if verb == "verdict" and NOT_FAITHFUL in answer else 0
 
 
 def labs(registry: Path = REGISTRY) -> dict[str, Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
-from script_runs import PATIENCE_S
+from script_runs import PATIENCE_S, SMOKE
 
 pytestmark = [pytest.mark.root, pytest.mark.beside]
 
@@ -32,7 +32,7 @@ def test_a_full_disk_and_one_that_is_read_only(tmp_path: Path) -> None:
     disk.mkdir()
     environment = {"DISK": str(disk), "SIZE": SIZE, "PYTHON": sys.executable, "SCRIPTS": str(ROOT / "scripts")}
     environment |= {
-        "RUN": "--workload smoke --rate 1/250 --modes on-demand --delays 0 --steps 1000 --repeats 1",
+        "RUN": " ".join((*SMOKE, "--modes", "on-demand", "--delays", "0", "--steps", "1000", "--repeats", "1")),
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
     }
     command = ["unshare", "--mount", "--propagation", "private", "bash", "-c", WITHIN]
